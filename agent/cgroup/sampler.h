@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/cgroup/hierarchy.h"
+#include "headgate/result.h"
+#include "headgate/sample.h"
+
+namespace headgate {
+
+/// What the operator wrote over what the kernel says, and the pod's request (Kubernetes).
+struct CapacityOverride {
+  std::optional<double> cpu_cores;
+  std::optional<std::uint64_t> memory_bytes;
+};
+
+/// One file as it was read, for `explain`: nothing is hidden between the raw text and the number.
+struct FileRead {
+  std::string path;
+  std::string raw;    ///< at most 4 KiB
+  std::string error;  ///< empty = read
+};
+
+/// Samples one cgroup. Keeps its files open (pread), holds the directory by fd: a directory made
+/// again under the same name is another cgroup (`gone()` turns true and stays so). What is read
+/// each tick and what once a second: design, promise 6. Not thread-safe; no allocation after open.
+class CgroupSampler {
+ public:
+  /// `path`: below the cgroup root, begins with '/'. Errors: "/" (the root is no target, case A05),
+  /// no such directory in any tree.
+  [[nodiscard]] static Result<std::unique_ptr<CgroupSampler>> open(const Hierarchy& hierarchy,
+                                                                    const std::string& path,
+                                                                    const CapacityOverride& capacity);
+  virtual ~CgroupSampler() = default;
+
+  /// `now`: the sample's time. `stagger`: [0, 10): which tick of the second reads the details.
+  virtual const Sample& sample(Instant now) = 0;
+  virtual void set_stagger(unsigned stagger) = 0;
+  [[nodiscard]] virtual bool gone() const = 0;
+  [[nodiscard]] virtual std::uint64_t cgroup_id() const = 0;  ///< inode of the v2 directory, else v1 cpu
+  /// Failures since the start by (file, reason).
+  [[nodiscard]] virtual std::vector<std::pair<std::pair<std::string, Unknown>, std::uint64_t>>
+  errors() const = 0;
+  /// Paths by controller, for explain: {"cpu", "/sys/fs/cgroup/cpu/x"} ...
+  [[nodiscard]] virtual std::vector<std::pair<std::string, std::string>> paths() const = 0;
+  /// Reads everything afresh and keeps the raw texts, ancestors included. For explain only.
+  [[nodiscard]] virtual std::vector<FileRead> read_all_raw() = 0;
+};
+
+}  // namespace headgate

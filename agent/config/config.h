@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "headgate/bpf_abi.h"
+#include "headgate/clock.h"
+#include "headgate/params.h"
+#include "headgate/target.h"
+#include "headgate/units.h"
+
+namespace headgate {
+
+/// Where something stands in the configuration: counted from 1; 0 = made, not read.
+struct Place {
+  int line = 0;
+  int column = 0;
+};
+
+enum class Mode : std::uint8_t { kEnforce, kObserve, kOff };
+[[nodiscard]] std::string_view to_string(Mode mode);
+
+/// What is protected: exactly one kind (design, section 8).
+struct MatchPods {
+  std::vector<std::string> namespaces;
+  std::string selector;
+  std::string container;
+};
+struct MatchUnit {
+  std::string unit;  ///< "otelcol.service"
+};
+struct MatchCgroup {
+  std::string path;  ///< below the cgroup root, begins with '/', not "/" itself
+};
+struct MatchProcess {
+  std::string exe;  ///< absolute path of the executable
+};
+using Match = std::variant<MatchPods, MatchUnit, MatchCgroup, MatchProcess>;
+
+struct CapacityConfig {
+  std::optional<double> cpu_cores;  ///< empty = auto
+  std::optional<std::uint64_t> memory_bytes;
+};
+
+struct StrategyConfig {
+  std::string name = "graded";
+  Params params;
+  Place place;
+};
+
+struct MemoryConfig {
+  double shed = 0.80;
+  double open = 0.92;
+  double close = 0.87;
+  /// bytes; empty = auto, 0 = off
+  std::optional<std::uint64_t> live_budget_bytes;
+};
+
+struct ExemptConfig {
+  /// "node" and CIDRs (IPv4 or IPv6); empty optional = the default of the kind of target.
+  std::optional<std::vector<std::string>> sources;
+  double rate_per_s = 20;  ///< for the node's addresses, where its connects are not known exactly
+  std::vector<std::string> paths;
+};
+
+enum class RefuseForm : std::uint8_t { kAuto, kReset, kDefer, kDrop, kHttp429, kHttp503, kGrpcExhausted };
+[[nodiscard]] std::string_view to_string(RefuseForm form);
+
+struct RefuseConfig {
+  RefuseForm form = RefuseForm::kReset;
+  Duration defer_deadline = std::chrono::seconds(8);
+};
+
+struct RouteConfig {
+  std::string name;
+  std::string path;  ///< HTTP path prefix or full gRPC method
+  Criticality criticality = Criticality::kCritical;
+  Probability floor;
+  Place place;
+};
+
+struct EndpointConfig {
+  std::string name;
+  std::uint16_t port = 0;
+  Protocol protocol = Protocol::kTcp;
+  Criticality criticality = Criticality::kCritical;
+  Probability floor;
+  RefuseConfig refuse;
+  std::vector<RouteConfig> routes;
+  Place place;
+};
+
+struct TargetConfig {
+  std::string name;
+  Match match;
+  CapacityConfig capacity;
+  std::optional<Mode> mode;  ///< empty = the global one
+  StrategyConfig strategy;
+  Ratio target{0.90};
+  MemoryConfig memory;
+  Probability max_refuse = Probability::always();
+  Duration max_refuse_duration{};  ///< 0 = no limit
+  ExemptConfig exempt;
+  std::vector<EndpointConfig> endpoints;
+  Place place;
+};
+
+struct Config {
+  Mode mode = Mode::kEnforce;
+  Duration tick = std::chrono::milliseconds(100);
+  Duration lease = std::chrono::seconds(1);
+  std::vector<TargetConfig> targets;
+  std::string source;     ///< file it was read from; empty = made from the command line
+  std::uint64_t hash = 0;  ///< FNV-1a of the text
+};
+
+/// The stricter of the global and the target's own mode: off > observe > enforce.
+[[nodiscard]] Mode effective_mode(const Config& config, const TargetConfig& target);
+
+}  // namespace headgate

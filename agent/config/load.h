@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/config/config.h"
+#include "headgate/result.h"
+#include "headgate/strategy.h"
+
+namespace headgate {
+
+/// One thing wrong (or odd) in a configuration, with its place and the remedy.
+struct Problem {
+  enum class Severity : std::uint8_t { kError, kWarning };
+  Severity severity = Severity::kError;
+  std::string file;
+  Place place;
+  std::string key;      ///< path of the key: "targets[0].endpoints[1].port"
+  std::string value;    ///< as written
+  std::string message;  ///< what is wrong and what is allowed
+  std::string nearest;  ///< nearest valid name, for unknown keys and words; else empty
+};
+/// "headgate.yaml:12:7: error: targets[0].treshold: unknown key; did you mean 'threshold'?"
+[[nodiscard]] std::string to_string(const Problem& problem);
+
+/// The outcome of reading a text: valid = no problem is an error. All problems are found, not only
+/// the first one.
+struct LoadedConfig {
+  Config config;
+  std::vector<Problem> problems;
+  [[nodiscard]] bool valid() const;
+};
+
+/// Reads one configuration (design, section 8). Strict: unknown and duplicate keys, values out of
+/// range, overlapping endpoints are errors. `file` is used in messages only. Never throws.
+[[nodiscard]] LoadedConfig load_config(std::string_view text, const std::string& file,
+                                       std::span<const StrategyInfo> strategies);
+/// Reads the file too; a file that cannot be read is one Problem.
+[[nodiscard]] LoadedConfig load_config_file(const std::string& path,
+                                            std::span<const StrategyInfo> strategies);
+
+/// `--protect TARGET --port N[/PROTOCOL]`: the configuration it amounts to. Errors name the flag.
+[[nodiscard]] Result<Config> config_from_flags(const std::vector<std::string>& protect,
+                                               const std::vector<std::string>& ports, Mode mode);
+/// The whole configuration with every default written out, valid YAML (shown at /config).
+[[nodiscard]] std::string to_yaml(const Config& config);
+/// Differences of two configurations as lines "+ ...", "- ...", for `check --diff`. Empty = same.
+[[nodiscard]] std::string diff(const Config& before, const Config& after);
+/// JSON schema (draft 2020-12) of the configuration, made from the same tables as the checks.
+[[nodiscard]] std::string json_schema(std::span<const StrategyInfo> strategies);
+
+}  // namespace headgate
