@@ -9,12 +9,13 @@
 #include <string>
 #include <vector>
 
-#include "agent/config/config.h"
 #include "headgate/bpf_abi.h"
 #include "headgate/hook.h"
 #include "headgate/sample.h"
 #include "headgate/signal.h"
 #include "headgate/strategy.h"
+
+#include "agent/config/config.h"
 
 namespace headgate {
 
@@ -37,10 +38,10 @@ struct EndpointSnapshot {
   Criticality criticality = Criticality::kCritical;
   RefuseForm refuse = RefuseForm::kReset;
   int config_line = 0;
-  EndpointDecision decision;           ///< as decided in the last tick
-  headgate_endpoint_policy policy{};   ///< as published
-  headgate_counters counters{};        ///< summed over CPUs, cumulative
-  headgate_counters rates{};           ///< the same per second, over the last second
+  EndpointDecision decision;          ///< as decided in the last tick
+  headgate_endpoint_policy policy{};  ///< as published
+  headgate_counters counters{};       ///< summed over CPUs, cumulative
+  headgate_counters rates{};          ///< the same per second, over the last second
   std::uint64_t in_flight = 0;
   bool in_flight_known = false;
 };
@@ -80,7 +81,7 @@ struct AgentSnapshot {
   Duration uptime{};
   std::uint32_t generation = 0;  ///< ticks since start
   Mode mode = Mode::kEnforce;
-  bool standby = false;     ///< waits for the lock of another agent
+  bool standby = false;        ///< waits for the lock of another agent
   bool killed_switch = false;  ///< headgate off
   std::string config_file;
   std::uint64_t config_hash = 0;
@@ -98,8 +99,8 @@ struct AgentSnapshot {
   std::uint64_t ticks_missed = 0;
   Duration tick{};
   Duration lease{};
-  Duration last_tick_cost{};  ///< time spent in the last tick
-  Duration last_tick_lag{};   ///< how late it began
+  Duration last_tick_cost{};                            ///< time spent in the last tick
+  Duration last_tick_lag{};                             ///< how late it began
   std::array<std::uint64_t, 12> tick_cost_histogram{};  ///< <= 2^i * 62.5 us; the last is +Inf
   double agent_cpu_seconds = 0;
   std::uint64_t agent_resident_bytes = 0;

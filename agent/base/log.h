@@ -29,10 +29,18 @@ void setup(Level level, Format format);
 [[nodiscard]] Result<Format> parse_format(std::string_view word);
 
 void write(Level level, std::string_view event, std::initializer_list<Field> fields = {});
-inline void debug(std::string_view e, std::initializer_list<Field> f = {}) { write(Level::kDebug, e, f); }
-inline void info(std::string_view e, std::initializer_list<Field> f = {}) { write(Level::kInfo, e, f); }
-inline void warn(std::string_view e, std::initializer_list<Field> f = {}) { write(Level::kWarn, e, f); }
-inline void error(std::string_view e, std::initializer_list<Field> f = {}) { write(Level::kError, e, f); }
+inline void debug(std::string_view e, std::initializer_list<Field> f = {}) {
+  write(Level::kDebug, e, f);
+}
+inline void info(std::string_view e, std::initializer_list<Field> f = {}) {
+  write(Level::kInfo, e, f);
+}
+inline void warn(std::string_view e, std::initializer_list<Field> f = {}) {
+  write(Level::kWarn, e, f);
+}
+inline void error(std::string_view e, std::initializer_list<Field> f = {}) {
+  write(Level::kError, e, f);
+}
 
 /// For what may repeat every tick: printed when `value` differs from the last one printed for
 /// `key`, else at most once a minute for the key (with the count of those held back). Thread-safe.

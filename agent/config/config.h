@@ -69,7 +69,15 @@ struct ExemptConfig {
   std::vector<std::string> paths;
 };
 
-enum class RefuseForm : std::uint8_t { kAuto, kReset, kDefer, kDrop, kHttp429, kHttp503, kGrpcExhausted };
+enum class RefuseForm : std::uint8_t {
+  kAuto,
+  kReset,
+  kDefer,
+  kDrop,
+  kHttp429,
+  kHttp503,
+  kGrpcExhausted
+};
 [[nodiscard]] std::string_view to_string(RefuseForm form);
 
 struct RefuseConfig {
@@ -116,7 +124,7 @@ struct Config {
   Duration tick = std::chrono::milliseconds(100);
   Duration lease = std::chrono::seconds(1);
   std::vector<TargetConfig> targets;
-  std::string source;     ///< file it was read from; empty = made from the command line
+  std::string source;      ///< file it was read from; empty = made from the command line
   std::uint64_t hash = 0;  ///< FNV-1a of the text
 };
 

@@ -23,10 +23,10 @@
 
 #ifdef __cplusplus
 #define HEADGATE_ABI_SIZE(type, bytes) \
-	static_assert(sizeof(struct type) == (bytes), "size of " #type)
+  static_assert(sizeof(struct type) == (bytes), "size of " #type)
 #else
 #define HEADGATE_ABI_SIZE(type, bytes) \
-	_Static_assert(sizeof(struct type) == (bytes), "size of " #type)
+  _Static_assert(sizeof(struct type) == (bytes), "size of " #type)
 #endif
 
 #define HEADGATE_MAX_TARGETS 1024
@@ -35,11 +35,11 @@
 
 /* Where a verdict's endpoint is looked up: (network namespace, address or any, port, protocol). */
 struct headgate_endpoint_key {
-	__u32 netns_id;	  /* inode number of the network namespace */
-	__u16 port;	  /* host byte order */
-	__u8 protocol;	  /* IPPROTO_TCP or IPPROTO_UDP */
-	__u8 reserved;	  /* 0 */
-	__u32 address[4]; /* network byte order; all zero = any address */
+  __u32 netns_id;   /* inode number of the network namespace */
+  __u16 port;       /* host byte order */
+  __u8 protocol;    /* IPPROTO_TCP or IPPROTO_UDP */
+  __u8 reserved;    /* 0 */
+  __u32 address[4]; /* network byte order; all zero = any address */
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_key, 24);
 
@@ -49,42 +49,43 @@ HEADGATE_ABI_SIZE(headgate_endpoint_key, 24);
 #define HEADGATE_REF_BY_ADDRESS 1U
 
 struct headgate_endpoint_ref {
-	__u32 endpoint; /* slot in the endpoint maps, [0, HEADGATE_MAX_ENDPOINTS) */
-	__u32 flags;	/* HEADGATE_REF_* */
+  __u32 endpoint; /* slot in the endpoint maps, [0, HEADGATE_MAX_ENDPOINTS) */
+  __u32 flags;    /* HEADGATE_REF_* */
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_ref, 8);
 
 /* Why an attempt would be refused. The order is the order of the verdict (design, section 5). */
 enum headgate_reason {
-	HEADGATE_REASON_NONE = 0,
-	HEADGATE_REASON_CIRCUIT = 1,	 /* the circuit is open: everything but the probe */
-	HEADGATE_REASON_CONNECTIONS = 2, /* cap on live connections */
-	HEADGATE_REASON_RATE = 3,	 /* hard cap on new connections per second */
-	HEADGATE_REASON_SHARE = 4,	 /* thinned: above the admitted share */
-	HEADGATE_REASON_BUDGET = 5,	 /* the CPU budget (leaky bucket) is used up */
-	HEADGATE_REASON_MEMORY = 6,	 /* the live-bytes budget is used up */
-	HEADGATE_REASON_WAITED = 7,	 /* a deferred attempt that has waited for its deadline */
-	HEADGATE_REASON_COUNT = 8,
+  HEADGATE_REASON_NONE = 0,
+  HEADGATE_REASON_CIRCUIT = 1,     /* the circuit is open: everything but the probe */
+  HEADGATE_REASON_CONNECTIONS = 2, /* cap on live connections */
+  HEADGATE_REASON_RATE = 3,        /* hard cap on new connections per second */
+  HEADGATE_REASON_SHARE = 4,       /* thinned: above the admitted share */
+  HEADGATE_REASON_BUDGET = 5,      /* the CPU budget (leaky bucket) is used up */
+  HEADGATE_REASON_MEMORY = 6,      /* the live-bytes budget is used up */
+  HEADGATE_REASON_WAITED = 7,      /* a deferred attempt that has waited for its deadline */
+  HEADGATE_REASON_COUNT = 8,
 };
 
 /* What the client gets for a refusal. One byte a reason in headgate_endpoint_policy.actions. */
 enum headgate_action {
-	HEADGATE_ACTION_RESET = 0, /* TCP RST, for UDP an ICMP error */
-	HEADGATE_ACTION_DEFER = 1, /* silence; the client's kernel tries again, each try is judged */
-	HEADGATE_ACTION_DROP = 2,  /* silence for good (tc, XDP) */
-	HEADGATE_ACTION_COUNT = 3,
+  HEADGATE_ACTION_RESET = 0, /* TCP RST, for UDP an ICMP error */
+  HEADGATE_ACTION_DEFER = 1, /* silence; the client's kernel tries again, each try is judged */
+  HEADGATE_ACTION_DROP = 2,  /* silence for good (tc, XDP) */
+  HEADGATE_ACTION_COUNT = 3,
 };
 
 /* What a hook does with one try. */
 enum headgate_verdict {
-	HEADGATE_ADMIT = 0,
-	HEADGATE_RESET = 1,
-	HEADGATE_DEFER = 2,
-	HEADGATE_DROP = 3,
-	HEADGATE_VERDICT_COUNT = 4,
+  HEADGATE_ADMIT = 0,
+  HEADGATE_RESET = 1,
+  HEADGATE_DEFER = 2,
+  HEADGATE_DROP = 3,
+  HEADGATE_VERDICT_COUNT = 4,
 };
 
-/* headgate_endpoint_policy.flags: what is armed. 0 = the gate is idle and the verdict ends there. */
+/* headgate_endpoint_policy.flags: what is armed. 0 = the gate is idle and the verdict ends there.
+ */
 #define HEADGATE_ARM_CIRCUIT (1ULL << 0)
 #define HEADGATE_ARM_CONNECTIONS (1ULL << 1)
 #define HEADGATE_ARM_RATE (1ULL << 2)
@@ -94,11 +95,11 @@ enum headgate_verdict {
 #define HEADGATE_ARM_MAX_REFUSE (1ULL << 6)
 #define HEADGATE_ARM_MASK 0x7fULL
 /* modifiers; they arm nothing */
-#define HEADGATE_OBSERVE (1ULL << 16)	    /* judge and count, refuse nothing */
+#define HEADGATE_OBSERVE (1ULL << 16)         /* judge and count, refuse nothing */
 #define HEADGATE_TICKETS_SETTLED (1ULL << 17) /* sock_ops deletes tickets: keep a used one */
-#define HEADGATE_EXEMPT_NODE (1ULL << 18)   /* the node's own connects, known by sock_ops */
-#define HEADGATE_EXEMPT_SOURCES (1ULL << 19) /* look the source up in headgate_exempt */
-#define HEADGATE_MAY_DEFER (1ULL << 20)	    /* some action is DEFER: ages are kept */
+#define HEADGATE_EXEMPT_NODE (1ULL << 18)     /* the node's own connects, known by sock_ops */
+#define HEADGATE_EXEMPT_SOURCES (1ULL << 19)  /* look the source up in headgate_exempt */
+#define HEADGATE_MAY_DEFER (1ULL << 20)       /* some action is DEFER: ages are kept */
 
 #define HEADGATE_LEVEL_PORT 0
 #define HEADGATE_LEVEL_ROUTE 1
@@ -108,43 +109,43 @@ enum headgate_verdict {
  * word by word). Everything a verdict refuses for hangs on the lease of its target.
  */
 struct headgate_endpoint_policy {
-	__u64 flags;		  /* HEADGATE_ARM_* and modifiers; stored last when arming */
-	__u64 admit_q32;	  /* ARM_SHARE: share of the attempts to admit */
-	__u64 actions;		  /* headgate_action of reason r in bits [8r, 8r + 8) */
-	__u64 charge_request_ns;  /* ARM_BUDGET: bucket time for one attempt */
-	__u64 charge_kb_ns;	  /* ARM_BUDGET: bucket time per kilobyte, where the size is known */
-	__u64 depth_ns;		  /* ARM_BUDGET: depth of the bucket for this endpoint */
-	__u64 rate_interval_ns;	  /* ARM_RATE: 1 / (attempts per second) */
-	__u64 rate_burst_ns;	  /* ARM_RATE: how far ahead of the clock the rate may run */
-	__u64 connections_max;	  /* ARM_CONNECTIONS: live connections and outstanding tickets */
-	__u64 connections_legacy; /* live ones older than the attach, counted by sock_diag */
-	__u64 tickets_written_off; /* cumulative: issued, never established, given up by the agent */
-	__u64 probe_interval_ns;  /* one attempt in this time is admitted in any state; 0 = none */
-	__u64 max_refuse_q32;	  /* ARM_MAX_REFUSE: refuse no larger share than this */
-	__u64 exempt_interval_ns; /* 1 / exempt rate for the node's addresses; 0 = no limit */
-	__u64 exempt_burst_ns;	  /* how far ahead of the clock the exempt rate may run */
-	__u32 target;		  /* slot in the target maps, [0, HEADGATE_MAX_TARGETS) */
-	__u32 level;		  /* HEADGATE_LEVEL_* */
-	__u32 parent;		  /* endpoint of the port, where level is ROUTE */
-	__u32 generation;	  /* tick that wrote this; shown by explain */
-	__u64 reserved[2];
+  __u64 flags;               /* HEADGATE_ARM_* and modifiers; stored last when arming */
+  __u64 admit_q32;           /* ARM_SHARE: share of the attempts to admit */
+  __u64 actions;             /* headgate_action of reason r in bits [8r, 8r + 8) */
+  __u64 charge_request_ns;   /* ARM_BUDGET: bucket time for one attempt */
+  __u64 charge_kb_ns;        /* ARM_BUDGET: bucket time per kilobyte, where the size is known */
+  __u64 depth_ns;            /* ARM_BUDGET: depth of the bucket for this endpoint */
+  __u64 rate_interval_ns;    /* ARM_RATE: 1 / (attempts per second) */
+  __u64 rate_burst_ns;       /* ARM_RATE: how far ahead of the clock the rate may run */
+  __u64 connections_max;     /* ARM_CONNECTIONS: live connections and outstanding tickets */
+  __u64 connections_legacy;  /* live ones older than the attach, counted by sock_diag */
+  __u64 tickets_written_off; /* cumulative: issued, never established, given up by the agent */
+  __u64 probe_interval_ns;   /* one attempt in this time is admitted in any state; 0 = none */
+  __u64 max_refuse_q32;      /* ARM_MAX_REFUSE: refuse no larger share than this */
+  __u64 exempt_interval_ns;  /* 1 / exempt rate for the node's addresses; 0 = no limit */
+  __u64 exempt_burst_ns;     /* how far ahead of the clock the exempt rate may run */
+  __u32 target;              /* slot in the target maps, [0, HEADGATE_MAX_TARGETS) */
+  __u32 level;               /* HEADGATE_LEVEL_* */
+  __u32 parent;              /* endpoint of the port, where level is ROUTE */
+  __u32 generation;          /* tick that wrote this; shown by explain */
+  __u64 reserved[2];
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_policy, 152);
 
 /* The decision for one target (BPF_F_MMAPABLE array). */
 struct headgate_target_policy {
-	__u64 valid_until_ns;	 /* the lease: later than this every attempt is admitted */
-	__u64 bucket_depth_max_ns; /* largest depth of its endpoints: tat is clamped with it */
-	__u64 bucket_charge_max_ns; /* largest charge of its endpoints */
-	__u64 defer_deadline_ns; /* a deferred attempt is reset at its last try before this age */
-	__u64 waiting_max;	 /* deferred attempts that may wait at once */
-	__u64 waiting_written_off; /* cumulative: first tries whose clients have given up */
-	__u64 live_bytes_max;	 /* ARM_MEMORY: budget of bytes received by open connections */
-	__u64 connections_max;	 /* live connections of the whole target; 0 = no cap */
-	__u64 connections_legacy; /* as in the endpoint */
-	__u32 generation;
-	__u32 reserved32;
-	__u64 reserved[6];
+  __u64 valid_until_ns;       /* the lease: later than this every attempt is admitted */
+  __u64 bucket_depth_max_ns;  /* largest depth of its endpoints: tat is clamped with it */
+  __u64 bucket_charge_max_ns; /* largest charge of its endpoints */
+  __u64 defer_deadline_ns;    /* a deferred attempt is reset at its last try before this age */
+  __u64 waiting_max;          /* deferred attempts that may wait at once */
+  __u64 waiting_written_off;  /* cumulative: first tries whose clients have given up */
+  __u64 live_bytes_max;       /* ARM_MEMORY: budget of bytes received by open connections */
+  __u64 connections_max;      /* live connections of the whole target; 0 = no cap */
+  __u64 connections_legacy;   /* as in the endpoint */
+  __u32 generation;
+  __u32 reserved32;
+  __u64 reserved[6];
 };
 HEADGATE_ABI_SIZE(headgate_target_policy, 128);
 
@@ -155,38 +156,38 @@ HEADGATE_ABI_SIZE(headgate_target_policy, 128);
  */
 struct headgate_endpoint_state {
 #ifdef __bpf__
-	struct bpf_spin_lock lock;
+  struct bpf_spin_lock lock;
 #else
-	__u32 lock;
+  __u32 lock;
 #endif
-	__u32 reserved32;
-	__u64 share_q32;	/* error diffusion: fraction carried from attempt to attempt */
-	__u64 refuse_credit_q32; /* ARM_MAX_REFUSE: refusals that are paid for */
-	__u64 rate_tat_ns;	/* theoretical arrival time of the hard rate cap (GCRA) */
-	__u64 exempt_tat_ns;	/* the same for exempt connections of the node */
-	__u64 probe_last_ns;	/* when the last probe was admitted */
-	__u64 in_flight;	/* established minus closed since the attach (sock_ops) */
-	__u64 tickets_issued;	/* cumulative */
-	__u64 tickets_settled;	/* cumulative: established */
-	__u64 reserved[7];
+  __u32 reserved32;
+  __u64 share_q32;         /* error diffusion: fraction carried from attempt to attempt */
+  __u64 refuse_credit_q32; /* ARM_MAX_REFUSE: refusals that are paid for */
+  __u64 rate_tat_ns;       /* theoretical arrival time of the hard rate cap (GCRA) */
+  __u64 exempt_tat_ns;     /* the same for exempt connections of the node */
+  __u64 probe_last_ns;     /* when the last probe was admitted */
+  __u64 in_flight;         /* established minus closed since the attach (sock_ops) */
+  __u64 tickets_issued;    /* cumulative */
+  __u64 tickets_settled;   /* cumulative: established */
+  __u64 reserved[7];
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_state, 128);
 
 struct headgate_target_state {
 #ifdef __bpf__
-	struct bpf_spin_lock lock;
+  struct bpf_spin_lock lock;
 #else
-	__u32 lock;
+  __u32 lock;
 #endif
-	__u32 reserved32;
-	__u64 bucket_tat_ns;   /* theoretical arrival time of the CPU budget */
-	__u64 live_bytes;      /* received by connections that are open */
-	__u64 in_flight;       /* live connections of the whole target */
-	__u64 waiting_started; /* cumulative: distinct attempts deferred */
-	__u64 waiting_settled; /* cumulative: of those admitted or reset later */
-	__u64 tickets_issued;
-	__u64 tickets_settled;
-	__u64 reserved[8];
+  __u32 reserved32;
+  __u64 bucket_tat_ns;   /* theoretical arrival time of the CPU budget */
+  __u64 live_bytes;      /* received by connections that are open */
+  __u64 in_flight;       /* live connections of the whole target */
+  __u64 waiting_started; /* cumulative: distinct attempts deferred */
+  __u64 waiting_settled; /* cumulative: of those admitted or reset later */
+  __u64 tickets_issued;
+  __u64 tickets_settled;
+  __u64 reserved[8];
 };
 HEADGATE_ABI_SIZE(headgate_target_state, 128);
 
@@ -196,45 +197,45 @@ HEADGATE_ABI_SIZE(headgate_target_state, 128);
  * admitted one are further tries of the same attempt.
  */
 struct headgate_counters {
-	__u64 tries;		 /* every run of the hook for this endpoint */
-	__u64 offered;		 /* attempts: first tries */
-	__u64 admitted;		 /* attempts admitted, for whatever cause (the next five are parts of it) */
-	__u64 admitted_exempt;
-	__u64 admitted_stale;	 /* would have been refused, but the lease had run out */
-	__u64 admitted_probe;
-	__u64 admitted_observed; /* would have been refused, but the mode is observe */
-	__u64 admitted_capped;	 /* would have been refused, but max_refuse forbids it */
-	__u64 admitted_deferred; /* admitted at a later try */
-	__u64 repeats;		 /* tries let through on a ticket: SYN cookies, retransmits */
-	__u64 reset;		 /* attempts answered by RST or ICMP */
-	__u64 deferred;		 /* attempts deferred at their first try */
-	__u64 deferred_tries;	 /* tries answered by silence, the first ones included */
-	__u64 expired;		 /* attempts reset because they had waited for the deadline */
-	__u64 dropped;
-	__u64 pit_missing;	 /* a deferral that had to be a reset */
-	__u64 would_refuse[HEADGATE_REASON_COUNT]; /* tries, by the reason that refused or would have */
-	__u64 refused[HEADGATE_REASON_COUNT];	   /* tries that were refused, by reason */
-	__u64 established;	 /* sock_ops: handshakes completed by the server */
-	__u64 closed;		 /* sock_ops */
-	__u64 received_bytes;	 /* sock_ops: payload of the closed connections */
-	__u64 reserved[5];
+  __u64 tries;    /* every run of the hook for this endpoint */
+  __u64 offered;  /* attempts: first tries */
+  __u64 admitted; /* attempts admitted, for whatever cause (the next five are parts of it) */
+  __u64 admitted_exempt;
+  __u64 admitted_stale; /* would have been refused, but the lease had run out */
+  __u64 admitted_probe;
+  __u64 admitted_observed; /* would have been refused, but the mode is observe */
+  __u64 admitted_capped;   /* would have been refused, but max_refuse forbids it */
+  __u64 admitted_deferred; /* admitted at a later try */
+  __u64 repeats;           /* tries let through on a ticket: SYN cookies, retransmits */
+  __u64 reset;             /* attempts answered by RST or ICMP */
+  __u64 deferred;          /* attempts deferred at their first try */
+  __u64 deferred_tries;    /* tries answered by silence, the first ones included */
+  __u64 expired;           /* attempts reset because they had waited for the deadline */
+  __u64 dropped;
+  __u64 pit_missing;                         /* a deferral that had to be a reset */
+  __u64 would_refuse[HEADGATE_REASON_COUNT]; /* tries, by the reason that refused or would have */
+  __u64 refused[HEADGATE_REASON_COUNT];      /* tries that were refused, by reason */
+  __u64 established;                         /* sock_ops: handshakes completed by the server */
+  __u64 closed;                              /* sock_ops */
+  __u64 received_bytes;                      /* sock_ops: payload of the closed connections */
+  __u64 reserved[5];
 };
 HEADGATE_ABI_SIZE(headgate_counters, 320);
 
 /* One TCP attempt: key of the tickets and of the ages. */
 struct headgate_flow_key {
-	__u32 netns_id;
-	__u16 local_port;
-	__u16 remote_port;
-	__u32 local_address[4];
-	__u32 remote_address[4];
+  __u32 netns_id;
+  __u16 local_port;
+  __u16 remote_port;
+  __u32 local_address[4];
+  __u32 remote_address[4];
 };
 HEADGATE_ABI_SIZE(headgate_flow_key, 40);
 
 struct headgate_ticket {
-	__u64 issued_ns;
-	__u32 endpoint;
-	__u32 reserved;
+  __u64 issued_ns;
+  __u32 endpoint;
+  __u32 reserved;
 };
 HEADGATE_ABI_SIZE(headgate_ticket, 16);
 
@@ -242,71 +243,86 @@ HEADGATE_ABI_SIZE(headgate_ticket, 16);
 #define HEADGATE_TICKET_TTL_NS (5ULL * 1000 * 1000 * 1000)
 
 struct headgate_age {
-	__u64 first_ns; /* first try of the attempt */
-	__u64 last_ns;	/* latest try */
-	__u32 endpoint;
-	__u32 reserved;
+  __u64 first_ns; /* first try of the attempt */
+  __u64 last_ns;  /* latest try */
+  __u32 endpoint;
+  __u32 reserved;
 };
 HEADGATE_ABI_SIZE(headgate_age, 24);
 
 /* Sources exempt from refusals: longest prefix match over (target, address). */
 struct headgate_exempt_key {
-	__u32 prefix_bits; /* 32 + bits of the address; IPv4 counts 96 + its own */
-	__u32 target;
-	__u32 address[4];
+  __u32 prefix_bits; /* 32 + bits of the address; IPv4 counts 96 + its own */
+  __u32 target;
+  __u32 address[4];
 };
 HEADGATE_ABI_SIZE(headgate_exempt_key, 24);
 
+/* As `target` of the key: the node's own addresses, for the program that notes its connects. */
+#define HEADGATE_EXEMPT_NODE_SET 0xffffffffU
+
 #define HEADGATE_EXEMPT_KIND_SOURCE 1U /* configured network: always */
 #define HEADGATE_EXEMPT_KIND_NODE 2U   /* an address of the node: up to the exempt rate */
+
+/* The pit of a namespace: key of the SOCKHASH. */
+struct headgate_pit_key {
+  __u32 netns_id;
+  __u32 family; /* AF_INET or AF_INET6 */
+};
+HEADGATE_ABI_SIZE(headgate_pit_key, 8);
+
+/* A note about a connect of the node is good for this long: SYN retransmits included, long before
+ * the port is used again.
+ */
+#define HEADGATE_NODE_FLOW_TTL_NS (10ULL * 1000 * 1000 * 1000)
 
 /* A connect made by the node itself: noted at TCP_CONNECT_CB, met again on the server's side. The
  * destination is no part of the key, because kube-proxy rewrites it after the note is taken.
  */
 struct headgate_node_flow_key {
-	__u32 source_address[4];
-	__u16 source_port;
-	__u16 reserved;
+  __u32 source_address[4];
+  __u16 source_port;
+  __u16 reserved;
 };
 HEADGATE_ABI_SIZE(headgate_node_flow_key, 20);
 
 /* The one cell that every verdict reads first: the kill switch. */
 struct headgate_control {
-	__u64 off;	      /* not 0: every verdict is "admit" (headgate off) */
-	__u64 abi_version;    /* HEADGATE_ABI_VERSION of the writer */
-	__u64 policy_version; /* meaning of the policy words, stored with them (case F29) */
-	__u64 reserved[5];
+  __u64 off;            /* not 0: every verdict is "admit" (headgate off) */
+  __u64 abi_version;    /* HEADGATE_ABI_VERSION of the writer */
+  __u64 policy_version; /* meaning of the policy words, stored with them (case F29) */
+  __u64 reserved[5];
 };
 HEADGATE_ABI_SIZE(headgate_control, 64);
 
 /* Who owns a slot, kept in the kernel so that a restarted agent finds its slots again. */
 struct headgate_target_identity {
-	__u64 cgroup_id;      /* inode of the target's cgroup directory; 0 = slot is free */
-	__u64 name_hash;      /* FNV-1a of the target's name and container */
-	__u32 netns_id;
-	__u32 reserved32;
-	__u64 freed_at_ns;    /* a freed slot is not given away within one lease */
+  __u64 cgroup_id; /* inode of the target's cgroup directory; 0 = slot is free */
+  __u64 name_hash; /* FNV-1a of the target's name and container */
+  __u32 netns_id;
+  __u32 reserved32;
+  __u64 freed_at_ns; /* a freed slot is not given away within one lease */
 };
 HEADGATE_ABI_SIZE(headgate_target_identity, 32);
 
 struct headgate_endpoint_identity {
-	__u64 target_name_hash; /* 0 = slot is free */
-	__u32 target;
-	__u16 port;
-	__u8 protocol;
-	__u8 reserved8;
-	__u64 route_hash; /* 0 = the port itself */
-	__u64 freed_at_ns;
+  __u64 target_name_hash; /* 0 = slot is free */
+  __u32 target;
+  __u16 port;
+  __u8 protocol;
+  __u8 reserved8;
+  __u64 route_hash; /* 0 = the port itself */
+  __u64 freed_at_ns;
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_identity, 32);
 
 /* What a strategy has learned about a target, so that an upgrade under load does not start cold. */
 #define HEADGATE_MODEL_BYTES 496
 struct headgate_model {
-	__u32 version;	/* of the strategy's own layout; another one is ignored */
-	__u32 bytes;	/* used, [0, HEADGATE_MODEL_BYTES] */
-	__u64 strategy; /* FNV-1a of the strategy's name */
-	__u8 data[HEADGATE_MODEL_BYTES];
+  __u32 version;  /* of the strategy's own layout; another one is ignored */
+  __u32 bytes;    /* used, [0, HEADGATE_MODEL_BYTES] */
+  __u64 strategy; /* FNV-1a of the strategy's name */
+  __u8 data[HEADGATE_MODEL_BYTES];
 };
 HEADGATE_ABI_SIZE(headgate_model, 512);
 

@@ -22,8 +22,8 @@ struct ParamSpec {
   double minimum = 0;
   double maximum = 1;
   std::string_view doc;
-  std::string_view default_word{};                ///< kWord
-  std::span<const std::string_view> words{};      ///< kWord: what is allowed
+  std::string_view default_word{};            ///< kWord
+  std::span<const std::string_view> words{};  ///< kWord: what is allowed
 };
 
 /// One point of a piecewise linear map from a level to a refused share.

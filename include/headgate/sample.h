@@ -13,15 +13,15 @@ namespace headgate {
 /// Why a number is not known. Stable words: they are label values of
 /// headgate_sample_errors_total{reason} and stand in `explain --json`.
 enum class Unknown : std::uint8_t {
-  kNotRead,       ///< nothing has been read yet
-  kFirstSample,   ///< a difference needs two samples
-  kMissing,       ///< ENOENT: the file is not there
-  kGone,          ///< ENODEV, or ENOENT after it was there: the cgroup went away
-  kIo,            ///< any other error of open or read
-  kParse,         ///< the text is not what the kernel documents
-  kUnsupported,   ///< EOPNOTSUPP: compiled in, switched off (PSI)
-  kAbsent,        ///< the file is fine, the key is not in it (nr_periods without the cpu controller)
-  kWentBack,      ///< a cumulative counter decreased: the cgroup was recreated
+  kNotRead,      ///< nothing has been read yet
+  kFirstSample,  ///< a difference needs two samples
+  kMissing,      ///< ENOENT: the file is not there
+  kGone,         ///< ENODEV, or ENOENT after it was there: the cgroup went away
+  kIo,           ///< any other error of open or read
+  kParse,        ///< the text is not what the kernel documents
+  kUnsupported,  ///< EOPNOTSUPP: compiled in, switched off (PSI)
+  kAbsent,       ///< the file is fine, the key is not in it (nr_periods without the cpu controller)
+  kWentBack,     ///< a cumulative counter decreased: the cgroup was recreated
   kZeroInterval,  ///< two samples at the same instant
   kNoLimit,       ///< no limit anywhere, so there is no ratio
   kStale,         ///< the last good value is older than it may be
@@ -37,7 +37,7 @@ struct Measured {
   Unknown reason = Unknown::kNotRead;  ///< meaningful where value is empty
 
   constexpr Measured() = default;
-  constexpr Measured(T v) : value(v) {}            // NOLINT: a number is a measurement
+  constexpr Measured(T v) : value(v) {}             // NOLINT: a number is a measurement
   constexpr Measured(Unknown why) : reason(why) {}  // NOLINT: so is the lack of one
   [[nodiscard]] constexpr bool known() const { return value.has_value(); }
   [[nodiscard]] constexpr T value_or(T other) const { return value.value_or(other); }

@@ -64,8 +64,8 @@ struct EndpointDecision {
 
 struct Decision {
   State state = State::kNormal;
-  bool circuit_open = false;   ///< refuse everything but the probe
-  std::string_view why;        ///< a static text: which rule led here
+  bool circuit_open = false;         ///< refuse everything but the probe
+  std::string_view why;              ///< a static text: which rule led here
   std::uint64_t live_bytes_max = 0;  ///< 0 = no budget
   std::uint64_t connections_max = 0;
   std::vector<EndpointDecision> endpoints;  ///< as many as the input's; sized by the caller

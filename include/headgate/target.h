@@ -7,7 +7,13 @@
 namespace headgate {
 
 /// Google's four tiers: what is refused first when not everything can be served.
-enum class Criticality : std::uint8_t { kSheddable, kSheddablePlus, kCritical, kCriticalPlus, kCount };
+enum class Criticality : std::uint8_t {
+  kSheddable,
+  kSheddablePlus,
+  kCritical,
+  kCriticalPlus,
+  kCount
+};
 [[nodiscard]] std::string_view to_string(Criticality criticality);
 
 enum class Protocol : std::uint8_t { kTcp, kUdp, kHttp, kGrpc, kCount };

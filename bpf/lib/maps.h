@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Every map, once. bpf/maps.bpf.c defines them (HEADGATE_DEFINE_MAPS), the hooks' objects declare
+ * them extern; bpftool links all objects into one.
+ *
+ * Policies are separate from state: a value with a spin lock cannot be mmapped, and userspace
+ * stores policies through a mapping while the kernel changes state.
+ */
+#ifndef HEADGATE_LIB_MAPS_H
+#define HEADGATE_LIB_MAPS_H
+
+#include "lib/common.h"
+
+#ifdef HEADGATE_DEFINE_MAPS
+#define HEADGATE_MAP
+#else
+#define HEADGATE_MAP extern
+#endif
+
+/* kill switch and versions; one cell */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct headgate_control);
+} headgate_control SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4 * HEADGATE_MAX_ENDPOINTS);
+	__type(key, struct headgate_endpoint_key);
+	__type(value, struct headgate_endpoint_ref);
+} headgate_endpoints SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct headgate_endpoint_policy);
+} headgate_policies SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, HEADGATE_MAX_TARGETS);
+	__type(key, __u32);
+	__type(value, struct headgate_target_policy);
+} headgate_targets SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct headgate_endpoint_state);
+} headgate_states SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HEADGATE_MAX_TARGETS);
+	__type(key, __u32);
+	__type(value, struct headgate_target_state);
+} headgate_target_states SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct headgate_counters);
+} headgate_counts SEC(".maps");
+
+/* attempts that were admitted and have not established yet */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct headgate_flow_key);
+	__type(value, struct headgate_ticket);
+} headgate_tickets SEC(".maps");
+
+/* attempts that were deferred and wait for their next try */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct headgate_flow_key);
+	__type(value, struct headgate_age);
+} headgate_ages SEC(".maps");
+
+/* target HEADGATE_EXEMPT_NODE_SET holds the node's own addresses */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, struct headgate_exempt_key);
+	__type(value, __u32);
+} headgate_exempt SEC(".maps");
+
+/* connects of the node itself, by source, with their time */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct headgate_node_flow_key);
+	__type(value, __u64);
+} headgate_node_flows SEC(".maps");
+
+/* where deferred SYNs go to vanish: one listening socket a namespace and family */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_SOCKHASH);
+	__uint(max_entries, 2 * HEADGATE_MAX_TARGETS);
+	__type(key, struct headgate_pit_key);
+	__type(value, __u64);
+} headgate_pits SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HEADGATE_MAX_TARGETS);
+	__type(key, __u32);
+	__type(value, struct headgate_target_identity);
+} headgate_target_ids SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct headgate_endpoint_identity);
+} headgate_endpoint_ids SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HEADGATE_MAX_TARGETS);
+	__type(key, __u32);
+	__type(value, struct headgate_model);
+} headgate_models SEC(".maps");
+
+/* Set before loading: which namespace this instance of a program serves (0 where it serves none).
+ */
+#ifdef HEADGATE_DEFINE_MAPS
+const volatile __u32 headgate_netns_id = 0;
+#else
+extern const volatile __u32 headgate_netns_id;
+#endif
+
+#endif /* HEADGATE_LIB_MAPS_H */

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Connection counts of a target: sock_ops on its v2 cgroup. A listener's children belong to the
+ * cgroup in which it listened, so what is counted here is what the target really got: handshakes
+ * completed, connections alive, bytes received by those that have ended.
+ *
+ * "Alive" ends when the server lets go of the connection (it leaves ESTABLISHED and CLOSE_WAIT):
+ * what lingers in FIN_WAIT for a slow client is no work of the server any more.
+ */
+#include "lib/gate.h"
+
+/* include/net/tcp_states.h; the numbers are ABI (enum in linux/bpf.h: BPF_TCP_*) */
+static __always_inline int headgate_is_live(__u32 state)
+{
+	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT;
+}
+
+static __always_inline void headgate_fill_flow(struct bpf_sock_ops *ops,
+					       struct headgate_flow_key *flow)
+{
+	flow->netns_id = headgate_netns_id;
+	flow->local_port = (__u16)ops->local_port;
+	/* network byte order in the upper half on little endian: bpf_ntohl gives the port in both
+	 */
+	flow->remote_port = (__u16)bpf_ntohl(ops->remote_port);
+	if (ops->family == AF_INET) {
+		headgate_read_ipv4(flow->local_address, ops->local_ip4);
+		headgate_read_ipv4(flow->remote_address, ops->remote_ip4);
+	} else {
+		headgate_read_ipv6(flow->local_address, ops->local_ip6);
+		headgate_read_ipv6(flow->remote_address, ops->remote_ip6);
+	}
+}
+
+SEC("sockops")
+int headgate_sock_ops(struct bpf_sock_ops *ops)
+{
+	struct headgate_flow_key flow = {};
+	struct headgate_target_state *target_state;
+	struct headgate_endpoint_policy *policy;
+	struct headgate_endpoint_state *state;
+	struct headgate_counters *counters;
+	struct headgate_endpoint_ref *ref;
+	__u32 endpoint, target_slot;
+	__u32 op = ops->op;
+	int established;
+
+	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		established = 1;
+	else if (op == BPF_SOCK_OPS_STATE_CB && headgate_is_live(ops->args[0]) &&
+		 !headgate_is_live(ops->args[1]))
+		established = 0;
+	else
+		return 1;
+
+	headgate_fill_flow(ops, &flow);
+	ref =
+	    headgate_find_endpoint(flow.netns_id, flow.local_address, flow.local_port, IPPROTO_TCP);
+	if (!ref)
+		return 1;
+	endpoint = ref->endpoint;
+	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
+	state = bpf_map_lookup_elem(&headgate_states, &endpoint);
+	counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
+	if (!policy || !state || !counters)
+		return 1;
+	target_slot = policy->target;
+	target_state = bpf_map_lookup_elem(&headgate_target_states, &target_slot);
+	if (!target_state)
+		return 1;
+
+	if (established) {
+		/* only what is seen to begin is counted when it ends */
+		if (bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
+						       BPF_SOCK_OPS_STATE_CB_FLAG))
+			return 1;
+		counters->established++;
+		__sync_fetch_and_add(&state->in_flight, 1);
+		__sync_fetch_and_add(&target_state->in_flight, 1);
+		if (!bpf_map_delete_elem(&headgate_tickets, &flow))
+			__sync_fetch_and_add(&state->tickets_settled, 1);
+		return 1;
+	}
+	counters->closed++;
+	counters->received_bytes += ops->bytes_received;
+	__sync_fetch_and_add(&state->in_flight, -1);
+	__sync_fetch_and_add(&target_state->in_flight, -1);
+	return 1;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
