@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/dataplane/bpffs.h"
+
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include <bpf/bpf.h>
+#include <fmt/format.h>
+
+#include "headgate/bpf_abi.h"
+
+namespace headgate {
+namespace {
+
+constexpr const char* kBpffsMount = "/sys/fs/bpf";
+
+std::string version_directory(const std::string& root) {
+  return fmt::format("{}/v{}", root, HEADGATE_ABI_VERSION);
+}
+
+std::string existing_parent(std::string path) {
+  struct stat st {};
+  while (path.size() > 1 && ::stat(path.c_str(), &st) != 0) {
+    const auto slash = path.rfind('/');
+    path = slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
+  }
+  return path;
+}
+
+}  // namespace
+
+bool is_bpffs(const std::string& path) {
+  struct statfs fs {};
+  return ::statfs(path.c_str(), &fs) == 0 && static_cast<unsigned long>(fs.f_type) == BPF_FS_MAGIC;
+}
+
+PinDirectory PinDirectory::prepare(const std::string& root) {
+  PinDirectory out;
+  out.root_ = root;
+  if (root.empty()) {
+    out.warning_ = "nothing is pinned: while the agent is down every connection is admitted";
+    return out;
+  }
+  if (!is_bpffs(existing_parent(root))) {
+    if (root.rfind(kBpffsMount, 0) != 0 ||
+        ::mount("bpf", kBpffsMount, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") != 0) {
+      out.warning_ = fmt::format(
+          "{} is not on a BPF file system and none could be mounted on {} ({}): nothing is pinned, "
+          "and a restart of the agent opens the gate for a moment; mount one: "
+          "mount -t bpf bpf {}",
+          root, kBpffsMount, std::strerror(errno), kBpffsMount);
+      return out;
+    }
+  }
+  std::error_code ec;
+  for (const std::string& sub : {std::string("/maps"), std::string("/links")}) {
+    std::filesystem::create_directories(version_directory(root) + sub, ec);
+    if (ec) {
+      out.warning_ =
+          fmt::format("{}{}: {}: nothing is pinned", version_directory(root), sub, ec.message());
+      return out;
+    }
+  }
+  ::chmod(root.c_str(), 0700);
+  out.pinned_ = true;
+  return out;
+}
+
+std::string PinDirectory::map_path(const std::string& name) const {
+  return version_directory(root_) + "/maps/" + name;
+}
+
+std::string PinDirectory::links_directory() const { return version_directory(root_) + "/links"; }
+
+std::string PinDirectory::link_path(const std::string& name) const {
+  return links_directory() + "/" + name;
+}
+
+Result<bool> PinDirectory::try_lock() {
+  if (!pinned_) {
+    return true;
+  }
+  UniqueFd fd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) {
+    return sys_fail(errno, "open " + root_);
+  }
+  if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      return false;
+    }
+    return sys_fail(errno, "flock " + root_);
+  }
+  lock_ = std::move(fd);
+  return true;
+}
+
+void PinDirectory::purge() const {
+  if (!pinned_) {
+    return;
+  }
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(links_directory(), ec)) {
+    // Unlinking a pin detaches asynchronously; detach first, so that nothing refuses after purge.
+    const UniqueFd link(::bpf_obj_get(entry.path().c_str()));
+    if (link) {
+      ::bpf_link_detach(link.get());
+    }
+    ::unlink(entry.path().c_str());
+  }
+  for (const auto& entry :
+       std::filesystem::directory_iterator(version_directory(root_) + "/maps", ec)) {
+    ::unlink(entry.path().c_str());
+  }
+  for (const std::string& directory :
+       {version_directory(root_) + "/maps", links_directory(), version_directory(root_), root_}) {
+    ::rmdir(directory.c_str());
+  }
+}
+
+}  // namespace headgate

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headgate/bpf_abi.h"
+#include "headgate/clock.h"
+#include "headgate/result.h"
+
+#include "agent/base/unique_fd.h"
+#include "agent/dataplane/bpffs.h"
+#include "agent/dataplane/net.h"
+
+namespace headgate {
+
+/// One source that is never refused, and of which kind (HEADGATE_EXEMPT_KIND_*).
+struct ExemptSource {
+  IpPrefix prefix;
+  std::uint32_t kind = HEADGATE_EXEMPT_KIND_SOURCE;
+  auto operator<=>(const ExemptSource&) const = default;
+};
+
+/// All maps that agent and kernel share, opened once: pinned ones are adopted if their layout is
+/// ours, else made anew. Policies are stored through a mapping, word by word; everything else goes
+/// through bpf(2). Not thread-safe: it belongs to the loop.
+class KernelMaps {
+ public:
+  /// Errors: no permission, no memory, a map that cannot be made; the text names the map.
+  [[nodiscard]] static Result<std::unique_ptr<KernelMaps>> open(const PinDirectory& pins);
+  KernelMaps(const KernelMaps&) = delete;
+  KernelMaps& operator=(const KernelMaps&) = delete;
+  KernelMaps(KernelMaps&&) = delete;
+  KernelMaps& operator=(KernelMaps&&) = delete;
+  ~KernelMaps();
+
+  /// fd of a map by its name in bpf/lib/maps.h; -1 = there is none.
+  [[nodiscard]] int fd(const std::string& map) const;
+  /// Maps whose pins were adopted and, by name, those that had another layout and were made anew.
+  [[nodiscard]] bool adopted() const { return adopted_; }
+  [[nodiscard]] const std::vector<std::string>& recreated() const { return recreated_; }
+
+  // -- slots. A target or endpoint that was there before a restart gets its old slot again.
+  /// Error: all slots in use. A freed slot is not given to another target within `quarantine`.
+  [[nodiscard]] Result<std::uint32_t> claim_target(std::uint64_t name_hash, std::uint64_t cgroup_id,
+                                                   std::uint32_t netns_id, Instant now,
+                                                   Duration quarantine);
+  [[nodiscard]] Result<std::uint32_t> claim_endpoint(std::uint64_t target_name_hash,
+                                                     std::uint32_t target, std::uint16_t port,
+                                                     std::uint8_t protocol, Instant now,
+                                                     Duration quarantine);
+  void release_target(std::uint32_t slot, Instant now);
+  void release_endpoint(std::uint32_t slot, Instant now);
+  /// Slots with an owner that nobody has claimed since start: what a dead agent left. Frees them.
+  std::size_t release_unclaimed(Instant now);
+
+  // -- which flow belongs to which endpoint
+  [[nodiscard]] Result<> map_flow(const headgate_endpoint_key& key,
+                                  const headgate_endpoint_ref& ref);
+  void unmap_flow(const headgate_endpoint_key& key);
+  [[nodiscard]] std::vector<std::pair<headgate_endpoint_key, headgate_endpoint_ref>> flows() const;
+
+  // -- policies (mapped memory)
+  void store(std::uint32_t endpoint, const headgate_endpoint_policy& policy);
+  void store(std::uint32_t target, const headgate_target_policy& policy);
+  [[nodiscard]] headgate_endpoint_policy endpoint_policy(std::uint32_t endpoint) const;
+  [[nodiscard]] headgate_target_policy target_policy(std::uint32_t target) const;
+  void set_off(bool off);
+  [[nodiscard]] bool off() const;
+
+  // -- what the kernel counts
+  /// Counters of endpoint slots [0, used_endpoints()), summed over CPUs. One batch call where the
+  /// kernel has it.
+  [[nodiscard]] Result<> read_counters();
+  [[nodiscard]] const headgate_counters& counters(std::uint32_t endpoint) const {
+    return counters_[endpoint];
+  }
+  [[nodiscard]] std::uint32_t used_endpoints() const { return used_endpoints_; }
+  [[nodiscard]] std::optional<headgate_endpoint_state> endpoint_state(std::uint32_t endpoint) const;
+  [[nodiscard]] std::optional<headgate_target_state> target_state(std::uint32_t target) const;
+
+  // -- exemptions: makes the set of `target` (or HEADGATE_EXEMPT_NODE_SET) exactly `sources`
+  [[nodiscard]] Result<> set_exempt(std::uint32_t target, const std::vector<ExemptSource>& sources);
+
+  // -- pits
+  [[nodiscard]] Result<> set_pit(std::uint32_t netns_id, int family, int socket_fd);
+  void clear_pit(std::uint32_t netns_id);
+
+  // -- learned models
+  [[nodiscard]] std::optional<headgate_model> model(std::uint32_t target) const;
+  void store_model(std::uint32_t target, const headgate_model& model);
+
+  [[nodiscard]] std::uint64_t update_errors() const { return update_errors_; }
+
+ private:
+  KernelMaps() = default;
+  [[nodiscard]] Result<> map_memory();
+  void zero_counters(std::uint32_t endpoint);
+  bool update(int map_fd, const void* key, const void* value);
+
+  std::map<std::string, UniqueFd> fds_;
+  bool adopted_ = false;
+  std::vector<std::string> recreated_;
+  headgate_control* control_ = nullptr;
+  headgate_endpoint_policy* policies_ = nullptr;
+  headgate_target_policy* targets_ = nullptr;
+  std::vector<headgate_target_identity> target_ids_;
+  std::vector<headgate_endpoint_identity> endpoint_ids_;
+  std::vector<bool> target_claimed_;
+  std::vector<bool> endpoint_claimed_;
+  std::uint32_t used_endpoints_ = 0;
+  std::vector<headgate_counters> counters_;
+  std::vector<std::byte> batch_;
+  bool batch_works_ = true;
+  std::map<std::uint32_t, std::vector<ExemptSource>> exempt_;
+  std::uint64_t update_errors_ = 0;
+};
+
+}  // namespace headgate

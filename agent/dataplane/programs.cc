@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/dataplane/programs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <system_error>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <fmt/format.h>
+
+#include "agent/base/log.h"
+#include "headgate_bpf.skel.h"
+
+namespace headgate {
+namespace {
+
+struct SkeletonDeleter {
+  void operator()(headgate_bpf* skeleton) const { headgate_bpf__destroy(skeleton); }
+};
+using SkeletonPtr = std::unique_ptr<headgate_bpf, SkeletonDeleter>;
+
+/// libbpf's own words go to our log, as debug: what matters comes back as an Error.
+int print_libbpf(libbpf_print_level /*level*/, const char* format, va_list args) {
+  std::array<char, 2048> line{};
+  std::vsnprintf(line.data(), line.size(), format, args);
+  std::string text(line.data());
+  while (!text.empty() && text.back() == '\n') {
+    text.pop_back();
+  }
+  log::debug("libbpf", {{"text", text}});
+  return 0;
+}
+
+/// The last lines of a verifier log are the ones that say why.
+std::string tail(const std::string& text) {
+  constexpr std::size_t kMost = 400;
+  return text.size() <= kMost ? text : "..." + text.substr(text.size() - kMost);
+}
+
+Result<LoadedProgram> load_variant(const char* name, const char* variant, std::uint32_t netns_id,
+                                   const KernelMaps& maps) {
+  SkeletonPtr skeleton(headgate_bpf__open());
+  if (!skeleton) {
+    return sys_fail(errno, "open the BPF object");
+  }
+  skeleton->rodata->headgate_netns_id = netns_id;
+  bpf_program* chosen = nullptr;
+  bpf_program* program = nullptr;
+  bpf_object__for_each_program(program, skeleton->obj) {
+    const bool wanted = std::string_view(bpf_program__name(program)) == name;
+    bpf_program__set_autoload(program, wanted);
+    chosen = wanted ? program : chosen;
+  }
+  std::string log_text(64UL * 1024, '\0');
+  bpf_program__set_log_buf(chosen, log_text.data(), log_text.size());
+  bpf_program__set_log_level(chosen, 0);
+  bpf_map* map = nullptr;
+  bpf_object__for_each_map(map, skeleton->obj) {
+    const int fd = maps.fd(bpf_map__name(map));
+    if (fd >= 0) {
+      if (const int err = bpf_map__reuse_fd(map, fd); err != 0) {
+        return sys_fail(-err, fmt::format("reuse map {}", bpf_map__name(map)));
+      }
+    }
+  }
+  if (const int err = headgate_bpf__load(skeleton.get()); err != 0) {
+    return sys_fail(-err, fmt::format("load program {}: {}", name, tail(log_text.c_str())));
+  }
+  LoadedProgram out;
+  out.fd = UniqueFd(::dup(bpf_program__fd(chosen)));
+  out.variant = variant;
+  bpf_prog_info info{};
+  __u32 bytes = sizeof(info);
+  if (::bpf_obj_get_info_by_fd(out.fd.get(), &info, &bytes) == 0) {
+    out.id = info.id;
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<LoadedProgram> load_program(Program program, std::uint32_t netns_id,
+                                   const KernelMaps& maps) {
+  static std::once_flag once;
+  std::call_once(once, [] { libbpf_set_print(print_libbpf); });
+  switch (program) {
+    case Program::kSockOps: return load_variant("headgate_sock_ops", "atomic", netns_id, maps);
+    case Program::kNodeConnects:
+      return load_variant("headgate_node_connects", "atomic", netns_id, maps);
+    case Program::kSkLookup: break;
+  }
+  static std::atomic<bool> locked{false};
+  if (!locked) {
+    auto loaded = load_variant("headgate_sk_lookup_atomic", "atomic", netns_id, maps);
+    // EPERM is a matter of rights, and the other variant would not get them either.
+    if (loaded || loaded.error().sys_errno == EPERM) {
+      return loaded;
+    }
+    auto fallback = load_variant("headgate_sk_lookup_locked", "spin_lock", netns_id, maps);
+    if (!fallback) {
+      return loaded;
+    }
+    locked = true;
+    return fallback;
+  }
+  return load_variant("headgate_sk_lookup_locked", "spin_lock", netns_id, maps);
+}
+
+namespace {
+
+/// Does the pinned link still hang on what we want to protect? A link whose namespace or cgroup has
+/// died stays pinned as a zombie (netns_ino 0).
+bool hangs_on(int link_fd, int attach_type, std::uint64_t goal_id) {
+  bpf_link_info info{};
+  __u32 bytes = sizeof(info);
+  if (::bpf_obj_get_info_by_fd(link_fd, &info, &bytes) != 0) {
+    return false;
+  }
+  if (attach_type == BPF_SK_LOOKUP) {
+    return info.netns.netns_ino == goal_id;
+  }
+  return info.cgroup.cgroup_id == goal_id;
+}
+
+}  // namespace
+
+Result<Link> Link::attach(const LoadedProgram& program, int goal_fd, int attach_type,
+                          std::uint64_t goal_id, const PinDirectory& pins,
+                          const std::string& pin_name) {
+  Link out;
+  if (pins.pinned()) {
+    out.pin_path_ = pins.link_path(pin_name);
+    UniqueFd old(::bpf_obj_get(out.pin_path_.c_str()));
+    if (old) {
+      if (hangs_on(old.get(), attach_type, goal_id) &&
+          ::bpf_link_update(old.get(), program.fd.get(), nullptr) == 0) {
+        out.fd_ = std::move(old);
+        out.adopted_ = true;
+        return out;
+      }
+      ::bpf_link_detach(old.get());
+      ::unlink(out.pin_path_.c_str());
+    }
+  }
+  out.fd_ = UniqueFd(::bpf_link_create(program.fd.get(), goal_fd,
+                                       static_cast<bpf_attach_type>(attach_type), nullptr));
+  if (!out.fd_) {
+    return sys_fail(errno, "attach " + pin_name);
+  }
+  if (pins.pinned() && ::bpf_obj_pin(out.fd_.get(), out.pin_path_.c_str()) != 0) {
+    return sys_fail(errno, "pin " + out.pin_path_);
+  }
+  return out;
+}
+
+void Link::detach() {
+  if (fd_) {
+    ::bpf_link_detach(fd_.get());
+    fd_.reset();
+  }
+  if (!pin_path_.empty()) {
+    ::unlink(pin_path_.c_str());
+  }
+}
+
+std::size_t remove_orphan_links(const PinDirectory& pins, const std::vector<std::string>& keep) {
+  std::size_t removed = 0;
+  if (!pins.pinned()) {
+    return removed;
+  }
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(pins.links_directory(), ec)) {
+    if (std::find(keep.begin(), keep.end(), entry.path().filename().string()) != keep.end()) {
+      continue;
+    }
+    const UniqueFd link(::bpf_obj_get(entry.path().c_str()));
+    if (link) {
+      ::bpf_link_detach(link.get());
+    }
+    ::unlink(entry.path().c_str());
+    ++removed;
+  }
+  return removed;
+}
+
+}  // namespace headgate

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headgate/result.h"
+
+#include "agent/base/unique_fd.h"
+#include "agent/dataplane/bpffs.h"
+#include "agent/dataplane/kernel_maps.h"
+
+namespace headgate {
+
+enum class Program : std::uint8_t { kSkLookup, kSockOps, kNodeConnects };
+
+/// A program in the kernel. Only the fd is kept: the object file's copy in memory is gone, because
+/// there is one instance for each network namespace and target.
+struct LoadedProgram {
+  UniqueFd fd;
+  std::uint32_t id = 0;
+  std::string variant;  ///< "atomic" or "spin_lock"
+};
+
+/// Loads one instance over the shared maps. `netns_id`: the namespace it serves (0 = none). Where
+/// the kernel has no BPF atomics (< 5.12) the variant with a spin lock is taken; which one works is
+/// found out once. Errors carry errno and the end of the verifier's log.
+[[nodiscard]] Result<LoadedProgram> load_program(Program program, std::uint32_t netns_id,
+                                                 const KernelMaps& maps);
+
+/// A program attached to a network namespace or cgroup by a BPF link.
+class Link {
+ public:
+  Link() = default;
+
+  /// Attaches `program`, or, where `pin_name` is pinned already and still hangs on the same thing,
+  /// updates that link in place (no gap, never two of ours). `goal_id`: inode of the namespace or
+  /// of the cgroup, to recognise a zombie. Unpinned directories: attaches only.
+  [[nodiscard]] static Result<Link> attach(const LoadedProgram& program, int goal_fd,
+                                           int attach_type, std::uint64_t goal_id,
+                                           const PinDirectory& pins, const std::string& pin_name);
+  /// Detaches and unpins. The destructor only closes: a pinned link stays in force.
+  void detach();
+  [[nodiscard]] bool attached() const { return fd_.valid(); }
+  [[nodiscard]] bool adopted() const { return adopted_; }
+  [[nodiscard]] const std::string& pin_path() const { return pin_path_; }
+
+ private:
+  UniqueFd fd_;
+  std::string pin_path_;
+  bool adopted_ = false;
+};
+
+/// Removes pinned links whose names are not in `keep`: they belong to targets that are gone.
+/// Returns how many.
+std::size_t remove_orphan_links(const PinDirectory& pins, const std::vector<std::string>& keep);
+
+}  // namespace headgate

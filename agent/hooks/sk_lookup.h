@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "headgate/hook.h"
+#include "headgate/result.h"
+
+#include "agent/dataplane/kernel_maps.h"
+#include "agent/dataplane/net.h"
+#include "agent/dataplane/programs.h"
+
+namespace headgate {
+
+/// The default gate: one instance of bpf/sk_lookup.bpf.c for each network namespace that holds a
+/// target, shared by the targets in it. Attached while somebody holds the namespace.
+class SkLookupHook {
+ public:
+  SkLookupHook(KernelMaps& maps, const PinDirectory& pins) : maps_(maps), pins_(pins) {}
+
+  /// Attaches to the namespace (inode, fd), or adopts the link that is pinned for it; counts the
+  /// holders. Errors: the program does not load, no right to attach.
+  [[nodiscard]] Result<> hold(std::uint32_t netns, int netns_fd);
+  /// Opens the namespace's pit, if it has none: needed before the first deferral.
+  [[nodiscard]] Result<> open_pit(std::uint32_t netns, int netns_fd);
+  /// One holder less; the last one detaches and closes the pit.
+  void release(std::uint32_t netns);
+  /// Detaches everything (mode off, purge).
+  void detach_all();
+
+  [[nodiscard]] HookStatus status(std::uint32_t netns) const;
+  [[nodiscard]] bool has_pit(std::uint32_t netns) const;
+  /// Pin names of what is held: everything else of this hook is an orphan.
+  void add_pin_names(std::vector<std::string>& names) const;
+
+ private:
+  struct Instance {
+    int holders = 0;
+    LoadedProgram program;
+    Link link;
+    std::unique_ptr<Pit> pit;
+  };
+  KernelMaps& maps_;
+  const PinDirectory& pins_;
+  std::map<std::uint32_t, Instance> instances_;
+  std::map<std::uint32_t, Error> failed_;
+};
+
+}  // namespace headgate

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/hooks/sock_ops.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include <fmt/format.h>
+
+#include "agent/base/unique_fd.h"
+#include "agent/hooks/remedy.h"
+
+namespace headgate {
+namespace {
+
+struct CgroupDirectory {
+  UniqueFd fd;
+  std::uint64_t id = 0;  ///< inode, which is the cgroup id that links report
+};
+
+Result<CgroupDirectory> open_cgroup(const std::string& path) {
+  CgroupDirectory out;
+  out.fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  struct stat st {};
+  if (!out.fd || ::fstat(out.fd.get(), &st) != 0) {
+    return sys_fail(errno, "open " + path);
+  }
+  out.id = st.st_ino;
+  return out;
+}
+
+/// Has the cgroup, or one below it, a process? Kernel threads do not count: they have no exe.
+bool holds_processes(const std::string& directory, bool below) {
+  std::ifstream procs(directory + "/cgroup.procs");
+  for (int pid = 0; procs >> pid;) {
+    std::error_code ec;
+    std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ec);
+    if (!ec) {
+      return true;
+    }
+  }
+  if (below) {
+    std::error_code ec;
+    for (const auto& entry : std::filesystem::directory_iterator(directory, ec)) {
+      if (entry.is_directory(ec) && holds_processes(entry.path().string(), true)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+Error no_unified() {
+  return {
+      "this host has no cgroup v2 tree, and cgroup-BPF works nowhere else: connections in "
+      "flight are not known",
+      EOPNOTSUPP};
+}
+
+}  // namespace
+
+Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
+                           std::uint32_t netns, bool host_netns) {
+  if (instances_.count(target) != 0) {
+    return {};
+  }
+  const auto attach = [&]() -> Result<Instance> {
+    if (unified_root_.empty()) {
+      return tl::unexpected<Error>(no_unified());
+    }
+    Instance instance;
+    instance.where = cgroup_path;
+    std::string directory = unified_root_ + cgroup_path;
+    if (!holds_processes(directory, true)) {
+      // On a hybrid host a process may be in the v1 groups of its service only. From the root its
+      // connections are told by address and port, which is safe in the host's namespace alone.
+      if (!host_netns) {
+        return fail(fmt::format(
+            "no process of {} is in the v2 tree ({}): connections in flight are not known; put the "
+            "processes into the same group there",
+            cgroup_path, unified_root_));
+      }
+      instance.where = "/";
+      directory = unified_root_;
+    }
+    auto cgroup = open_cgroup(directory);
+    if (!cgroup) {
+      return tl::unexpected<Error>(cgroup.error());
+    }
+    auto program = load_program(Program::kSockOps, netns, maps_);
+    if (!program) {
+      return tl::unexpected<Error>(program.error());
+    }
+    instance.pin_name = instance.where == "/" ? fmt::format("sock_ops-{}-{}", cgroup->id, target)
+                                              : fmt::format("sock_ops-{}", cgroup->id);
+    auto link = Link::attach(*program, cgroup->fd.get(), BPF_CGROUP_SOCK_OPS, cgroup->id, pins_,
+                             instance.pin_name);
+    if (!link) {
+      return tl::unexpected<Error>(link.error());
+    }
+    instance.program = std::move(*program);
+    instance.program.fd.reset();
+    instance.link = std::move(*link);
+    return instance;
+  };
+  auto instance = attach();
+  if (!instance) {
+    failed_[target] = instance.error();
+    return tl::unexpected<Error>(instance.error());
+  }
+  failed_.erase(target);
+  instances_.emplace(target, std::move(*instance));
+  return {};
+}
+
+void SockOpsHook::release(std::uint32_t target) {
+  const auto it = instances_.find(target);
+  if (it != instances_.end()) {
+    it->second.link.detach();
+    instances_.erase(it);
+  }
+  failed_.erase(target);
+}
+
+void SockOpsHook::detach_all() {
+  for (auto& [target, instance] : instances_) {
+    instance.link.detach();
+  }
+  instances_.clear();
+}
+
+bool SockOpsHook::attached(std::uint32_t target) const { return instances_.count(target) != 0; }
+
+HookStatus SockOpsHook::status(std::uint32_t target) const {
+  HookStatus out;
+  out.hook = "sock_ops";
+  const auto it = instances_.find(target);
+  if (it != instances_.end()) {
+    out.where = "cgroup " + it->second.where;
+    out.mode = it->second.link.adopted() ? "adopted" : "attached";
+    out.variant = it->second.program.variant;
+    out.program_id = it->second.program.id;
+    return out;
+  }
+  out.mode = "off";
+  if (const auto error = failed_.find(target); error != failed_.end()) {
+    out.sys_errno = error->second.sys_errno;
+    out.problem = with_remedy(error->second);
+  }
+  return out;
+}
+
+void SockOpsHook::add_pin_names(std::vector<std::string>& names) const {
+  for (const auto& [target, instance] : instances_) {
+    names.push_back(instance.pin_name);
+  }
+}
+
+namespace {
+
+std::string node_pin_name(std::uint64_t cgroup_id) {
+  return fmt::format("node_connects-{}", cgroup_id);
+}
+
+bool is_pods_slice(const std::string& name) { return name.find("kubepods") != std::string::npos; }
+
+/// The groups whose processes are the node itself.
+std::vector<std::string> node_groups(const std::string& unified_root) {
+  if (holds_processes(unified_root, false)) {
+    return {unified_root};
+  }
+  std::vector<std::string> out;
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator(unified_root, ec)) {
+    if (entry.is_directory(ec) && !is_pods_slice(entry.path().filename().string())) {
+      out.push_back(entry.path().string());
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<> NodeConnectsHook::attach() {
+  const auto failed = [this](const Error& error) -> Result<> {
+    failed_ = error;
+    return tl::unexpected<Error>(error);
+  };
+  if (unified_root_.empty()) {
+    return failed(no_unified());
+  }
+  if (!program_.fd) {
+    auto program = load_program(Program::kNodeConnects, 0, maps_);
+    if (!program) {
+      return failed(program.error());
+    }
+    program_ = std::move(*program);
+  }
+  for (const std::string& group : node_groups(unified_root_)) {
+    auto cgroup = open_cgroup(group);
+    if (!cgroup || links_.count(cgroup->id) != 0) {
+      continue;
+    }
+    auto link = Link::attach(program_, cgroup->fd.get(), BPF_CGROUP_SOCK_OPS, cgroup->id, pins_,
+                             node_pin_name(cgroup->id));
+    if (!link) {
+      return failed(link.error());
+    }
+    links_.emplace(cgroup->id, std::move(*link));
+  }
+  failed_ = {};
+  return {};
+}
+
+void NodeConnectsHook::detach_all() {
+  for (auto& [id, link] : links_) {
+    link.detach();
+  }
+  links_.clear();
+}
+
+HookStatus NodeConnectsHook::status() const {
+  HookStatus out;
+  out.hook = "node_connects";
+  out.where = fmt::format("{} cgroups", links_.size());
+  out.mode = links_.empty() ? "off" : "attached";
+  out.variant = program_.variant;
+  out.program_id = program_.id;
+  out.sys_errno = failed_.sys_errno;
+  out.problem = failed_.message.empty() ? "" : with_remedy(failed_);
+  return out;
+}
+
+void NodeConnectsHook::add_pin_names(std::vector<std::string>& names) const {
+  for (const auto& [id, link] : links_) {
+    names.push_back(node_pin_name(id));
+  }
+}
+
+}  // namespace headgate
