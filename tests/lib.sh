@@ -81,9 +81,11 @@ install_sets() {
     DEBIAN_FRONTEND=noninteractive "${apt[@]}" install --no-install-recommends $missing < /dev/null
   ) || fail "apt-get install failed: see its message above"
   for service in "${kServices[@]}"; do
-    # Only where it came with this installation: a service that was there before is the user's.
-    if [[ " $missing " == *" $service"* ]] && command -v deb-systemd-helper > /dev/null; then
-      deb-systemd-helper disable "$service.service" > /dev/null 2>&1 || true
+    # Only where it came with this installation: a service that was there before is the user's. The
+    # link is what systemctl disable removes; a minimal system has no systemctl to do it.
+    if [[ " $missing" == *" $service"* ]]; then
+      update-rc.d "$service" disable > /dev/null 2>&1
+      rm -f "/etc/systemd/system/multi-user.target.wants/$service.service"
     fi
   done
 }
