@@ -73,25 +73,54 @@ std::vector<Identity> read_identities(int fd, std::uint32_t count) {
   return out;
 }
 
-/// A slot for `matches`, else a free one that has rested for `quarantine`; count = none.
-template <class Identity, class Free, class Matches>
-std::uint32_t find_slot(const std::vector<Identity>& ids, const std::vector<bool>& claimed,
-                        std::uint64_t now_ns, std::uint64_t quarantine_ns, Free free,
-                        Matches matches) {
-  auto best = static_cast<std::uint32_t>(ids.size());
+/// The slot that `mine` recognises, else a free one that has rested for `quarantine`; size = none.
+template <class Identity, class Free, class Mine>
+std::uint32_t find_slot(const std::vector<Identity>& ids, std::uint64_t now_ns,
+                        std::uint64_t quarantine_ns, Free is_free, Mine mine) {
+  auto rested = static_cast<std::uint32_t>(ids.size());
   for (std::uint32_t i = 0; i < ids.size(); ++i) {
-    if (claimed[i]) {
-      continue;
-    }
-    if (!free(ids[i]) && matches(ids[i])) {
-      return i;
-    }
-    const bool rested = ids[i].freed_at_ns == 0 || now_ns - ids[i].freed_at_ns >= quarantine_ns;
-    if (free(ids[i]) && rested && best == ids.size()) {
-      best = i;
+    if (!is_free(ids[i])) {
+      if (mine(ids[i])) {
+        return i;
+      }
+    } else if (rested == ids.size() &&
+               (ids[i].freed_at_ns == 0 || now_ns - ids[i].freed_at_ns >= quarantine_ns)) {
+      rested = i;
     }
   }
-  return best;
+  return rested;
+}
+
+bool is_free(const headgate_target_identity& id) { return id.cgroup_id == 0; }
+bool is_free(const headgate_endpoint_identity& id) { return id.target_name_hash == 0; }
+constexpr auto kIsFree = [](const auto& id) { return is_free(id); };
+
+std::array<std::uint32_t, 6> words_of(const headgate_endpoint_key& key) {
+  std::array<std::uint32_t, 6> out{};
+  static_assert(sizeof(out) == sizeof(key));
+  std::memcpy(out.data(), &key, sizeof(key));
+  return out;
+}
+
+/// Values of slots [0, count) of an array map in one call; falls back to one call an element.
+template <class Value>
+bool read_array(int fd, std::uint32_t count, std::vector<std::uint32_t>& keys, Value* out) {
+  if (count == 0) {
+    return true;
+  }
+  keys.resize(std::max<std::size_t>(keys.size(), count));
+  std::uint32_t cursor = 0;
+  std::uint32_t done = count;
+  if (::bpf_map_lookup_batch(fd, nullptr, &cursor, keys.data(), out, &done, nullptr) == 0 ||
+      errno == ENOENT) {
+    return true;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (::bpf_map_lookup_elem(fd, &i, out + i) != 0) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -165,7 +194,7 @@ Result<> KernelMaps::map_memory() {
       store(i, headgate_endpoint_policy{});
     }
     for (std::uint32_t i = 0; i < HEADGATE_MAX_TARGETS; ++i) {
-      store(i, headgate_target_policy{});
+      store_target(i, headgate_target_policy{});
     }
     control_->policy_version = kPolicyVersion;
   }
@@ -174,9 +203,12 @@ Result<> KernelMaps::map_memory() {
       read_identities<headgate_target_identity>(fd("headgate_target_ids"), HEADGATE_MAX_TARGETS);
   endpoint_ids_ = read_identities<headgate_endpoint_identity>(fd("headgate_endpoint_ids"),
                                                               HEADGATE_MAX_ENDPOINTS);
-  target_claimed_.assign(HEADGATE_MAX_TARGETS, false);
-  endpoint_claimed_.assign(HEADGATE_MAX_ENDPOINTS, false);
+  target_claims_.assign(HEADGATE_MAX_TARGETS, 0);
+  endpoint_claims_.assign(HEADGATE_MAX_ENDPOINTS, 0);
+  target_adopted_.assign(HEADGATE_MAX_TARGETS, false);
   counters_.assign(HEADGATE_MAX_ENDPOINTS, headgate_counters{});
+  states_.assign(HEADGATE_MAX_ENDPOINTS, headgate_endpoint_state{});
+  target_states_.assign(HEADGATE_MAX_TARGETS, headgate_target_state{});
   return {};
 }
 
@@ -209,26 +241,27 @@ Result<std::uint32_t> KernelMaps::claim_target(std::uint64_t name_hash, std::uin
                                                std::uint32_t netns_id, Instant now,
                                                Duration quarantine) {
   const std::uint32_t slot = find_slot(
-      target_ids_, target_claimed_, to_ktime_ns(now),
-      static_cast<std::uint64_t>(quarantine.count()),
-      [](const auto& id) { return id.cgroup_id == 0; },
+      target_ids_, to_ktime_ns(now), static_cast<std::uint64_t>(quarantine.count()), kIsFree,
       [&](const auto& id) { return id.cgroup_id == cgroup_id && id.name_hash == name_hash; });
   if (slot == target_ids_.size()) {
     return fail(fmt::format("all {} target slots are in use", HEADGATE_MAX_TARGETS));
   }
-  const bool known = target_ids_[slot].cgroup_id != 0;
-  target_claimed_[slot] = true;
-  target_ids_[slot] = {cgroup_id, name_hash, netns_id, 0, 0};
+  const bool known = !is_free(target_ids_[slot]);
   if (!known) {
-    store(slot, headgate_target_policy{});
+    store_target(slot, headgate_target_policy{});
     const headgate_target_state state{};
     update(fd("headgate_target_states"), &slot, &state);
     const headgate_model model{};
     update(fd("headgate_models"), &slot, &model);
   }
+  target_ids_[slot] = {cgroup_id, name_hash, netns_id, 0, 0};
   if (!update(fd("headgate_target_ids"), &slot, &target_ids_[slot])) {
     return sys_fail(errno, "write headgate_target_ids");
   }
+  if (target_claims_[slot]++ == 0) {
+    target_adopted_[slot] = known;
+  }
+  used_targets_ = std::max(used_targets_, slot + 1);
   return slot;
 }
 
@@ -236,76 +269,82 @@ Result<std::uint32_t> KernelMaps::claim_endpoint(std::uint64_t target_name_hash,
                                                  std::uint32_t target, std::uint16_t port,
                                                  std::uint8_t protocol, Instant now,
                                                  Duration quarantine) {
-  const std::uint32_t slot = find_slot(
-      endpoint_ids_, endpoint_claimed_, to_ktime_ns(now),
-      static_cast<std::uint64_t>(quarantine.count()),
-      [](const auto& id) { return id.target_name_hash == 0; },
-      [&](const auto& id) {
-        return id.target_name_hash == target_name_hash && id.target == target && id.port == port &&
-               id.protocol == protocol;
-      });
+  const std::uint32_t slot =
+      find_slot(endpoint_ids_, to_ktime_ns(now), static_cast<std::uint64_t>(quarantine.count()),
+                kIsFree, [&](const auto& id) {
+                  return id.target_name_hash == target_name_hash && id.target == target &&
+                         id.port == port && id.protocol == protocol;
+                });
   if (slot == endpoint_ids_.size()) {
     return fail(fmt::format("all {} endpoint slots are in use", HEADGATE_MAX_ENDPOINTS));
   }
-  const bool known = endpoint_ids_[slot].target_name_hash != 0;
-  endpoint_claimed_[slot] = true;
-  used_endpoints_ = std::max(used_endpoints_, slot + 1);
-  endpoint_ids_[slot] = {target_name_hash, target, port, protocol, 0, 0, 0};
-  if (!known) {
+  if (is_free(endpoint_ids_[slot])) {
     store(slot, headgate_endpoint_policy{});
     const headgate_endpoint_state state{};
     update(fd("headgate_states"), &slot, &state);
     zero_counters(slot);
+    counters_[slot] = {};
+    states_[slot] = {};
   }
+  endpoint_ids_[slot] = {target_name_hash, target, port, protocol, 0, 0, 0};
   if (!update(fd("headgate_endpoint_ids"), &slot, &endpoint_ids_[slot])) {
     return sys_fail(errno, "write headgate_endpoint_ids");
   }
+  ++endpoint_claims_[slot];
+  used_endpoints_ = std::max(used_endpoints_, slot + 1);
   return slot;
 }
 
 void KernelMaps::zero_counters(std::uint32_t endpoint) {
-  const auto cpus = static_cast<std::size_t>(libbpf_num_possible_cpus());
-  const std::vector<headgate_counters> zero(cpus);
+  const std::vector<headgate_counters> zero(static_cast<std::size_t>(libbpf_num_possible_cpus()));
   update(fd("headgate_counts"), &endpoint, zero.data());
 }
 
-void KernelMaps::release_target(std::uint32_t slot, Instant now) {
-  store(slot, headgate_target_policy{});
+void KernelMaps::free_target(std::uint32_t slot, Instant now) {
+  store_target(slot, headgate_target_policy{});
   target_ids_[slot] = {};
   target_ids_[slot].freed_at_ns = to_ktime_ns(now);
-  target_claimed_[slot] = false;
   update(fd("headgate_target_ids"), &slot, &target_ids_[slot]);
+  (void)set_exempt(slot, {});
 }
 
-void KernelMaps::release_endpoint(std::uint32_t slot, Instant now) {
+void KernelMaps::free_endpoint(std::uint32_t slot, Instant now) {
   store(slot, headgate_endpoint_policy{});
   endpoint_ids_[slot] = {};
   endpoint_ids_[slot].freed_at_ns = to_ktime_ns(now);
-  endpoint_claimed_[slot] = false;
   update(fd("headgate_endpoint_ids"), &slot, &endpoint_ids_[slot]);
+}
+
+void KernelMaps::release_target(std::uint32_t slot, Instant now) {
+  if (target_claims_[slot] > 0 && --target_claims_[slot] == 0) {
+    free_target(slot, now);
+  }
+}
+
+void KernelMaps::release_endpoint(std::uint32_t slot, Instant now) {
+  if (endpoint_claims_[slot] > 0 && --endpoint_claims_[slot] == 0) {
+    free_endpoint(slot, now);
+  }
 }
 
 std::size_t KernelMaps::release_unclaimed(Instant now) {
   std::size_t freed = 0;
-  std::vector<bool> orphan(endpoint_ids_.size(), false);
+  // Flows first: what points to a slot must be gone before the slot may have another owner.
+  for (const auto& [key, ref] : flows()) {
+    if (flow_holders_.count(words_of(key)) == 0) {
+      (void)::bpf_map_delete_elem(fd("headgate_endpoints"), &key);
+      ++freed;
+    }
+  }
   for (std::uint32_t i = 0; i < endpoint_ids_.size(); ++i) {
-    if (endpoint_ids_[i].target_name_hash != 0 && !endpoint_claimed_[i]) {
-      release_endpoint(i, now);
-      orphan[i] = true;
+    if (!is_free(endpoint_ids_[i]) && endpoint_claims_[i] == 0) {
+      free_endpoint(i, now);
       ++freed;
     }
   }
   for (std::uint32_t i = 0; i < target_ids_.size(); ++i) {
-    if (target_ids_[i].cgroup_id != 0 && !target_claimed_[i]) {
-      release_target(i, now);
-      (void)set_exempt(i, {});
-      ++freed;
-    }
-  }
-  for (const auto& [key, ref] : flows()) {
-    const bool by_address = (ref.flags & HEADGATE_REF_BY_ADDRESS) != 0;
-    if (!by_address && ref.endpoint < orphan.size() && orphan[ref.endpoint]) {
-      unmap_flow(key);
+    if (!is_free(target_ids_[i]) && target_claims_[i] == 0) {
+      free_target(i, now);
       ++freed;
     }
   }
@@ -316,11 +355,16 @@ Result<> KernelMaps::map_flow(const headgate_endpoint_key& key, const headgate_e
   if (!update(fd("headgate_endpoints"), &key, &ref)) {
     return sys_fail(errno, "write headgate_endpoints");
   }
+  ++flow_holders_[words_of(key)];
   return {};
 }
 
 void KernelMaps::unmap_flow(const headgate_endpoint_key& key) {
-  (void)::bpf_map_delete_elem(fd("headgate_endpoints"), &key);
+  const auto it = flow_holders_.find(words_of(key));
+  if (it != flow_holders_.end() && --it->second <= 0) {
+    flow_holders_.erase(it);
+    (void)::bpf_map_delete_elem(fd("headgate_endpoints"), &key);
+  }
 }
 
 std::vector<std::pair<headgate_endpoint_key, headgate_endpoint_ref>> KernelMaps::flows() const {
@@ -343,7 +387,7 @@ void KernelMaps::store(std::uint32_t endpoint, const headgate_endpoint_policy& p
   store_words(policies_ + endpoint, policy);
 }
 
-void KernelMaps::store(std::uint32_t target, const headgate_target_policy& policy) {
+void KernelMaps::store_target(std::uint32_t target, const headgate_target_policy& policy) {
   store_words(targets_ + target, policy);
 }
 
@@ -377,54 +421,39 @@ void add_words(headgate_counters& sum, const headgate_counters& part) {
 
 }  // namespace
 
-Result<> KernelMaps::read_counters() {
-  const auto cpus = static_cast<std::size_t>(libbpf_num_possible_cpus());
-  const std::size_t stride = cpus * sizeof(headgate_counters);
+Result<> KernelMaps::read_kernel() {
+  if (!read_array(fd("headgate_states"), used_endpoints_, batch_keys_, states_.data())) {
+    return sys_fail(errno, "read headgate_states");
+  }
+  if (!read_array(fd("headgate_target_states"), used_targets_, batch_keys_,
+                  target_states_.data())) {
+    return sys_fail(errno, "read headgate_target_states");
+  }
   if (used_endpoints_ == 0) {
     return {};
   }
-  batch_.resize(std::max(batch_.size(), used_endpoints_ * (stride + sizeof(std::uint32_t))));
-  std::byte* values = batch_.data() + used_endpoints_ * sizeof(std::uint32_t);
+  const auto cpus = static_cast<std::size_t>(libbpf_num_possible_cpus());
+  batch_.resize(std::max(batch_.size(), used_endpoints_ * cpus));
   const int map_fd = fd("headgate_counts");
-  if (batch_works_) {
+  if (per_cpu_batch_works_) {
     std::uint32_t cursor = 0;
     std::uint32_t count = used_endpoints_;
-    if (::bpf_map_lookup_batch(map_fd, nullptr, &cursor, batch_.data(), values, &count, nullptr) !=
-            0 &&
-        errno != ENOENT) {
-      batch_works_ = false;  // older kernels have no batch for per-CPU arrays: one call an element
-    }
+    // Kernels before 5.13 have no batch for per-CPU arrays: one call an element there.
+    per_cpu_batch_works_ = ::bpf_map_lookup_batch(map_fd, nullptr, &cursor, batch_keys_.data(),
+                                                  batch_.data(), &count, nullptr) == 0 ||
+                           errno == ENOENT;
   }
   for (std::uint32_t i = 0; i < used_endpoints_; ++i) {
-    std::byte* at = values + i * stride;
-    if (!batch_works_ && ::bpf_map_lookup_elem(map_fd, &i, at) != 0) {
+    const headgate_counters* parts = batch_.data() + i * cpus;
+    if (!per_cpu_batch_works_ && ::bpf_map_lookup_elem(map_fd, &i, batch_.data() + i * cpus) != 0) {
       return sys_fail(errno, "read headgate_counts");
     }
-    headgate_counters sum{};
+    counters_[i] = {};
     for (std::size_t cpu = 0; cpu < cpus; ++cpu) {
-      headgate_counters part{};
-      std::memcpy(&part, at + cpu * sizeof(part), sizeof(part));
-      add_words(sum, part);
+      add_words(counters_[i], parts[cpu]);
     }
-    counters_[i] = sum;
   }
   return {};
-}
-
-std::optional<headgate_endpoint_state> KernelMaps::endpoint_state(std::uint32_t endpoint) const {
-  headgate_endpoint_state state{};
-  if (::bpf_map_lookup_elem(fd("headgate_states"), &endpoint, &state) != 0) {
-    return std::nullopt;
-  }
-  return state;
-}
-
-std::optional<headgate_target_state> KernelMaps::target_state(std::uint32_t target) const {
-  headgate_target_state state{};
-  if (::bpf_map_lookup_elem(fd("headgate_target_states"), &target, &state) != 0) {
-    return std::nullopt;
-  }
-  return state;
 }
 
 namespace {

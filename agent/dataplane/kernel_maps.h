@@ -49,7 +49,9 @@ class KernelMaps {
   [[nodiscard]] const std::vector<std::string>& recreated() const { return recreated_; }
 
   // -- slots. A target or endpoint that was there before a restart gets its old slot again.
-  /// Error: all slots in use. A freed slot is not given to another target within `quarantine`.
+  /// Claims are counted: the same owner may claim twice (a reload opens the new before it closes
+  /// the old) and the last release frees. A freed slot is not given to another owner within
+  /// `quarantine`. Error: all slots in use.
   [[nodiscard]] Result<std::uint32_t> claim_target(std::uint64_t name_hash, std::uint64_t cgroup_id,
                                                    std::uint32_t netns_id, Instant now,
                                                    Duration quarantine);
@@ -59,10 +61,11 @@ class KernelMaps {
                                                      Duration quarantine);
   void release_target(std::uint32_t slot, Instant now);
   void release_endpoint(std::uint32_t slot, Instant now);
-  /// Slots with an owner that nobody has claimed since start: what a dead agent left. Frees them.
+  [[nodiscard]] bool adopted_target(std::uint32_t slot) const { return target_adopted_[slot]; }
+  /// Frees slots with an owner that nobody has claimed since start: what a dead agent left.
   std::size_t release_unclaimed(Instant now);
 
-  // -- which flow belongs to which endpoint
+  // -- which flow belongs to which endpoint; counted, as the claims are
   [[nodiscard]] Result<> map_flow(const headgate_endpoint_key& key,
                                   const headgate_endpoint_ref& ref);
   void unmap_flow(const headgate_endpoint_key& key);
@@ -70,22 +73,25 @@ class KernelMaps {
 
   // -- policies (mapped memory)
   void store(std::uint32_t endpoint, const headgate_endpoint_policy& policy);
-  void store(std::uint32_t target, const headgate_target_policy& policy);
+  void store_target(std::uint32_t target, const headgate_target_policy& policy);
   [[nodiscard]] headgate_endpoint_policy endpoint_policy(std::uint32_t endpoint) const;
   [[nodiscard]] headgate_target_policy target_policy(std::uint32_t target) const;
   void set_off(bool off);
   [[nodiscard]] bool off() const;
 
   // -- what the kernel counts
-  /// Counters of endpoint slots [0, used_endpoints()), summed over CPUs. One batch call where the
-  /// kernel has it.
-  [[nodiscard]] Result<> read_counters();
+  /// Reads the counters (summed over CPUs) and states of all slots in use: three batch calls a
+  /// tick, whatever the number of targets, where the kernel has them.
+  [[nodiscard]] Result<> read_kernel();
   [[nodiscard]] const headgate_counters& counters(std::uint32_t endpoint) const {
     return counters_[endpoint];
   }
-  [[nodiscard]] std::uint32_t used_endpoints() const { return used_endpoints_; }
-  [[nodiscard]] std::optional<headgate_endpoint_state> endpoint_state(std::uint32_t endpoint) const;
-  [[nodiscard]] std::optional<headgate_target_state> target_state(std::uint32_t target) const;
+  [[nodiscard]] const headgate_endpoint_state& endpoint_state(std::uint32_t endpoint) const {
+    return states_[endpoint];
+  }
+  [[nodiscard]] const headgate_target_state& target_state(std::uint32_t target) const {
+    return target_states_[target];
+  }
 
   // -- exemptions: makes the set of `target` (or HEADGATE_EXEMPT_NODE_SET) exactly `sources`
   [[nodiscard]] Result<> set_exempt(std::uint32_t target, const std::vector<ExemptSource>& sources);
@@ -104,6 +110,8 @@ class KernelMaps {
   KernelMaps() = default;
   [[nodiscard]] Result<> map_memory();
   void zero_counters(std::uint32_t endpoint);
+  void free_target(std::uint32_t slot, Instant now);
+  void free_endpoint(std::uint32_t slot, Instant now);
   bool update(int map_fd, const void* key, const void* value);
 
   std::map<std::string, UniqueFd> fds_;
@@ -114,12 +122,18 @@ class KernelMaps {
   headgate_target_policy* targets_ = nullptr;
   std::vector<headgate_target_identity> target_ids_;
   std::vector<headgate_endpoint_identity> endpoint_ids_;
-  std::vector<bool> target_claimed_;
-  std::vector<bool> endpoint_claimed_;
-  std::uint32_t used_endpoints_ = 0;
+  std::vector<std::uint32_t> target_claims_;
+  std::vector<std::uint32_t> endpoint_claims_;
+  std::vector<bool> target_adopted_;
+  std::map<std::array<std::uint32_t, 6>, int> flow_holders_;
+  std::uint32_t used_endpoints_ = 0;  ///< slots [0, used) are read each tick
+  std::uint32_t used_targets_ = 0;
   std::vector<headgate_counters> counters_;
-  std::vector<std::byte> batch_;
-  bool batch_works_ = true;
+  std::vector<headgate_endpoint_state> states_;
+  std::vector<headgate_target_state> target_states_;
+  std::vector<std::uint32_t> batch_keys_;
+  std::vector<headgate_counters> batch_;  ///< slot-major, one element a possible CPU
+  bool per_cpu_batch_works_ = true;
   std::map<std::uint32_t, std::vector<ExemptSource>> exempt_;
   std::uint64_t update_errors_ = 0;
 };

@@ -40,8 +40,7 @@ bool holds_processes(const std::string& directory, bool below) {
   std::ifstream procs(directory + "/cgroup.procs");
   for (int pid = 0; procs >> pid;) {
     std::error_code ec;
-    std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ec);
-    if (!ec) {
+    if (!std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ec).empty()) {
       return true;
     }
   }
@@ -67,7 +66,8 @@ Error no_unified() {
 
 Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
                            std::uint32_t netns, bool host_netns) {
-  if (instances_.count(target) != 0) {
+  if (const auto it = instances_.find(target); it != instances_.end()) {
+    ++it->second.holders;
     return {};
   }
   const auto attach = [&]() -> Result<Instance> {
@@ -121,11 +121,10 @@ Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
 
 void SockOpsHook::release(std::uint32_t target) {
   const auto it = instances_.find(target);
-  if (it != instances_.end()) {
+  if (it != instances_.end() && --it->second.holders <= 0) {
     it->second.link.detach();
     instances_.erase(it);
   }
-  failed_.erase(target);
 }
 
 void SockOpsHook::detach_all() {

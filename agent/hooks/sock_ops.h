@@ -34,6 +34,7 @@ class SockOpsHook {
 
  private:
   struct Instance {
+    int holders = 1;
     std::string where;
     std::string pin_name;
     LoadedProgram program;

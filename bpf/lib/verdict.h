@@ -309,7 +309,7 @@ headgate_answer(const struct headgate_endpoint_policy *policy,
 	if (age) {
 		age_ns = now_ns - age->first_ns;
 		gap_ns = now_ns - age->last_ns;
-		if (age_ns + 2 * gap_ns > target->defer_deadline_ns) {
+		if (age_ns + 2 * gap_ns > headgate_read(policy->defer_deadline_ns)) {
 			answer.cause = HEADGATE_CAUSE_EXPIRED;
 			return answer;
 		}

@@ -128,7 +128,8 @@ struct headgate_endpoint_policy {
   __u32 level;               /* HEADGATE_LEVEL_* */
   __u32 parent;              /* endpoint of the port, where level is ROUTE */
   __u32 generation;          /* tick that wrote this; shown by explain */
-  __u64 reserved[2];
+  __u64 defer_deadline_ns;   /* a deferred attempt is reset at its last try before this age */
+  __u64 reserved;
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_policy, 152);
 
@@ -137,7 +138,7 @@ struct headgate_target_policy {
   __u64 valid_until_ns;       /* the lease: later than this every attempt is admitted */
   __u64 bucket_depth_max_ns;  /* largest depth of its endpoints: tat is clamped with it */
   __u64 bucket_charge_max_ns; /* largest charge of its endpoints */
-  __u64 defer_deadline_ns;    /* a deferred attempt is reset at its last try before this age */
+  __u64 defer_deadline_ns;    /* the longest of its endpoints: an older age is of another connect */
   __u64 waiting_max;          /* deferred attempts that may wait at once */
   __u64 waiting_written_off;  /* cumulative: first tries whose clients have given up */
   __u64 live_bytes_max;       /* ARM_MEMORY: budget of bytes received by open connections */

@@ -30,6 +30,7 @@ struct ParamSpec {
 struct CurvePoint {
   double level = 0;
   double refuse = 0;
+  bool operator==(const CurvePoint&) const = default;
 };
 
 /// The values given for a strategy; what is not given has the default of its ParamSpec.
@@ -38,6 +39,7 @@ struct Params {
   std::map<std::string, std::string, std::less<>> words;
   std::vector<CurvePoint> points;  ///< only for strategies with takes_points
   std::vector<std::string> parts;  ///< only for hybrid: names in order
+  bool operator==(const Params&) const = default;
 };
 
 }  // namespace headgate

@@ -107,6 +107,9 @@ struct StrategyInfo {
   bool built = true;           ///< false: known to the schema, its law is not built yet
   std::string_view instead{};  ///< for those: what to use
   std::unique_ptr<Strategy> (*make)(const Params& params) = nullptr;
+  /// What is wrong between the values given (each is in its own range): a sentence for the
+  /// configuration's error that names the parameters; empty = nothing.
+  std::string (*check)(const Params& params) = nullptr;
 };
 
 }  // namespace headgate

@@ -1,0 +1,637 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/agent.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <future>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "agent/base/log.h"
+#include "agent/base/service.h"
+#include "agent/strategies/registry.h"
+#include "agent/version.h"
+
+namespace headgate {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr Duration kSecond = std::chrono::seconds(1);
+constexpr Duration kLookForAbsent = milliseconds(200);
+constexpr Duration kOrphansAfterStart = std::chrono::seconds(10);
+constexpr Duration kOrphansEvery = std::chrono::seconds(60);
+
+Instant monotonic_now() { return std::chrono::steady_clock::now(); }
+
+std::int64_t unix_ms_now() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+Result<> set_period(int timer_fd, Duration period) {
+  itimerspec spec{};
+  spec.it_interval.tv_sec = period.count() / 1'000'000'000;
+  spec.it_interval.tv_nsec = period.count() % 1'000'000'000;
+  spec.it_value = spec.it_interval;
+  if (::timerfd_settime(timer_fd, 0, &spec, nullptr) != 0) {
+    return sys_fail(errno, "timerfd_settime");
+  }
+  return {};
+}
+
+Result<UniqueFd> make_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    sigaddset(&set, signal);
+  }
+  UniqueFd fd(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!fd) {
+    return sys_fail(errno, "signalfd");
+  }
+  return fd;
+}
+
+std::uint64_t read_counter(int fd) {
+  std::uint64_t value = 0;
+  return ::read(fd, &value, sizeof(value)) == sizeof(value) ? value : 0;
+}
+
+}  // namespace
+
+// ============================================================================ ONE TICK, in order
+//
+// sample -> signals -> decision -> policies happens inside ProtectedTarget::tick; verdicts happen
+// in the kernel (bpf/lib/verdict.h) and know nothing of ticks.
+
+void Agent::tick(Instant now) {
+  ++generation_;
+  discover(now);
+  if (auto read = maps_->read_kernel(); !read) {
+    log::write_once(log::Level::kError, "read_kernel", read.error().message,
+                    "the kernel's counters cannot be read", {{"reason", read.error().message}});
+  }
+  const std::int64_t unix_ms = unix_ms_now();
+  for (Configured& configured : targets_) {
+    for (auto& instance : configured.instances) {
+      instance->tick(now, unix_ms, generation_);
+    }
+  }
+}
+
+/// Targets come and go: a cgroup that is not there yet is normal, one that was made again under the
+/// same name is another target.
+void Agent::discover(Instant now) {
+  const Shared shared{hierarchy_,    locator_,        *maps_,          *gate_,
+                      *connections_, *node_connects_, addresses_.get()};
+  for (Configured& configured : targets_) {
+    auto& instances = configured.instances;
+    const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
+      if (instance->gone()) {
+        log::info("target gone", {{"target", configured.config.name}});
+      }
+      return instance->gone();
+    });
+    instances.erase(gone, instances.end());
+    const Duration every = instances.empty() ? kLookForAbsent : kSecond;
+    if (configured.looked_at != Instant{} && now - configured.looked_at < every) {
+      continue;
+    }
+    configured.looked_at = now;
+    if (effective_mode(options_.config, configured.config) == Mode::kOff) {
+      configured.absent_why = "mode: off";
+      continue;
+    }
+    auto located = locator_.locate(configured.config.match);
+    if (!located) {
+      if (instances.empty()) {
+        configured.absent_why = located.error().message;
+        log::write_once(log::Level::kInfo, "absent " + configured.config.name,
+                        configured.absent_why, "target is not there",
+                        {{"target", configured.config.name}, {"reason", configured.absent_why}});
+      }
+      continue;
+    }
+    for (const Located& found : *located) {
+      if (std::any_of(instances.begin(), instances.end(), [&](const auto& instance) {
+            return instance->cgroup_id() == found.cgroup_id;
+          })) {
+        continue;
+      }
+      auto opened = ProtectedTarget::open(options_.config, configured.config, found, shared, now);
+      if (!opened) {
+        configured.absent_why = opened.error().message;
+        log::write_once(log::Level::kWarn, "open " + configured.config.name, configured.absent_why,
+                        "target cannot be protected",
+                        {{"target", configured.config.name}, {"reason", configured.absent_why}});
+        continue;
+      }
+      log::info("target found",
+                {{"target", configured.config.name}, {"cgroup", found.cgroup_path}});
+      (*opened)->set_stagger(static_cast<unsigned>(found.cgroup_id % 10));
+      instances.push_back(std::move(*opened));
+    }
+  }
+}
+
+void Agent::once_a_second(Instant now) {
+  if (addresses_ != nullptr && addresses_->refresh()) {
+    std::vector<ExemptSource> own;
+    for (const IpAddress& address : addresses_->addresses()) {
+      own.push_back({IpPrefix{address, 128}, HEADGATE_EXEMPT_KIND_NODE});
+    }
+    (void)maps_->set_exempt(HEADGATE_EXEMPT_NODE_SET, own);
+  }
+  for (Configured& configured : targets_) {
+    for (auto& instance : configured.instances) {
+      instance->refresh(now);
+    }
+  }
+  const Duration since_start = now - started_;
+  if (since_start >= kOrphansAfterStart &&
+      (last_orphans_ == Instant{} || now - last_orphans_ >= kOrphansEvery)) {
+    collect_orphans(now);
+  }
+  SnapshotPtr fresh = make_snapshot(now);
+  const std::lock_guard lock(mutex_);
+  snapshot_ = std::move(fresh);
+}
+
+/// What agents before us left for targets that are gone (zombie links, slots, flows).
+void Agent::collect_orphans(Instant now) {
+  last_orphans_ = now;
+  if (options_.config.mode != Mode::kOff) {
+    (void)node_connects_->attach();  // new slices come up
+  }
+  std::vector<std::string> keep;
+  gate_->add_pin_names(keep);
+  connections_->add_pin_names(keep);
+  node_connects_->add_pin_names(keep);
+  const std::size_t removed = remove_orphan_links(pins_, keep) + maps_->release_unclaimed(now);
+  orphans_removed_ += removed;
+  if (removed > 0) {
+    log::info("orphans removed", {{"count", removed}});
+  }
+}
+
+// ============================================================================ start and stop
+
+Agent::Agent(AgentOptions options, Hierarchy hierarchy)
+    : options_(std::move(options)),
+      hierarchy_(hierarchy),
+      locator_(std::move(hierarchy), options_.proc_root) {}
+
+Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
+  auto hierarchy = Hierarchy::detect(options.cgroup_root, options.proc_root);
+  if (!hierarchy) {
+    return tl::unexpected<Error>(hierarchy.error());
+  }
+  std::unique_ptr<Agent> out(new Agent(std::move(options), std::move(*hierarchy)));
+  out->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  out->timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!out->wake_ || !out->timer_) {
+    return sys_fail(errno, "eventfd, timerfd");
+  }
+  out->pins_ = PinDirectory::prepare(out->options_.pin_root);
+  if (!out->pins_.warning().empty()) {
+    out->degrade(out->pins_.warning());
+  }
+  if (!out->options_.config_file.empty()) {
+    auto watcher = ConfigWatcher::open(out->options_.config_file);
+    if (!watcher) {
+      return tl::unexpected<Error>(watcher.error());
+    }
+    out->watcher_ = std::move(*watcher);
+    if (!out->watcher_->warning().empty()) {
+      log::warn("hot reload", {{"reason", out->watcher_->warning()}});
+    }
+  }
+  out->reload_ok_unix_s_ = unix_ms_now() / 1000;
+  out->effective_config_ = to_yaml(out->options_.config);
+  return out;
+}
+
+Agent::~Agent() = default;
+
+void Agent::degrade(const std::string& text) {
+  if (std::find(degraded_.begin(), degraded_.end(), text) == degraded_.end()) {
+    degraded_.push_back(text);
+    log::warn("degraded", {{"reason", text}});
+  }
+}
+
+/// The lock of the node: false = another agent has it, and we stand by.
+Result<bool> Agent::take_over() {
+  auto locked = pins_.try_lock();
+  if (!locked || !*locked) {
+    return locked;
+  }
+  standby_ = false;
+  if (auto started = start_kernel_side(monotonic_now()); !started) {
+    return tl::unexpected<Error>(started.error());
+  }
+  return true;
+}
+
+Result<> Agent::start_kernel_side(Instant now) {
+  started_ = now;
+  auto maps = KernelMaps::open(pins_);
+  if (!maps) {
+    return tl::unexpected<Error>(maps.error());
+  }
+  maps_ = std::move(*maps);
+  for (const std::string& name : maps_->recreated()) {
+    log::warn("a pinned map had another layout and was made anew", {{"map", name}});
+  }
+  gate_ = std::make_unique<SkLookupHook>(*maps_, pins_);
+  connections_ = std::make_unique<SockOpsHook>(*maps_, pins_, hierarchy_.unified);
+  node_connects_ = std::make_unique<NodeConnectsHook>(*maps_, pins_, hierarchy_.unified);
+  if (auto addresses = NodeAddresses::open(); addresses) {
+    addresses_ = std::move(*addresses);
+    std::vector<ExemptSource> own;
+    for (const IpAddress& address : addresses_->addresses()) {
+      own.push_back({IpPrefix{address, 128}, HEADGATE_EXEMPT_KIND_NODE});
+    }
+    (void)maps_->set_exempt(HEADGATE_EXEMPT_NODE_SET, own);
+  } else {
+    degrade("the node's addresses are not known: " + addresses.error().message);
+  }
+  if (maps_->off()) {
+    log::warn("the kill switch is on: everything is admitted until `headgate on`");
+  }
+  apply(options_.config, now);
+  return {};
+}
+
+void Agent::apply(Config config, Instant now) {
+  std::vector<Configured> old = std::move(targets_);
+  targets_.clear();
+  options_.config = std::move(config);
+  (void)set_period(timer_.get(), options_.config.tick);
+  if (options_.config.mode == Mode::kOff) {
+    node_connects_->detach_all();
+  } else if (auto attached = node_connects_->attach(); !attached) {
+    degrade(node_connects_->status().problem +
+            ": the node's addresses are exempt up to exempt.rate instead of its own connects");
+  }
+  for (const TargetConfig& target : options_.config.targets) {
+    Configured configured;
+    configured.config = target;
+    targets_.push_back(std::move(configured));
+  }
+  discover(now);
+  // The new ones hold slots, flows and hooks already when the old ones let go of them: no gap.
+  for (Configured& configured : targets_) {
+    for (auto& instance : configured.instances) {
+      for (const Configured& before : old) {
+        for (const auto& was : before.instances) {
+          if (before.config.name == configured.config.name &&
+              was->cgroup_id() == instance->cgroup_id()) {
+            instance->inherit(*was);
+          }
+        }
+      }
+    }
+  }
+  old.clear();
+  const std::lock_guard lock(mutex_);
+  effective_config_ = to_yaml(options_.config);
+}
+
+void Agent::stop_kernel_side() {
+  targets_.clear();
+  gate_->detach_all();
+  connections_->detach_all();
+  node_connects_->detach_all();
+  pins_.purge();
+}
+
+/// SIGUSR1: one line a target.
+void Agent::dump() const {
+  const std::lock_guard lock(mutex_);
+  if (snapshot_ == nullptr) {
+    return;
+  }
+  for (const TargetSnapshot& target : snapshot_->targets) {
+    const auto text = [](const Measured<Ratio>& v) {
+      return v.known() ? fmt::format("{:.3f}", (*v).value) : std::string(to_string(v.reason));
+    };
+    log::info("dump", {{"target", target.name},
+                       {"cgroup", target.present ? target.cgroup_path : target.absent_why},
+                       {"state", to_string(target.state)},
+                       {"why", target.why},
+                       {"cpu_fast", text(target.signals.cpu_fast)},
+                       {"cpu_slow", text(target.signals.cpu_slow)},
+                       {"memory", text(target.signals.memory)},
+                       {"lease_valid", target.lease_valid}});
+    for (const EndpointSnapshot& endpoint : target.endpoints) {
+      log::info("dump", {{"target", target.name},
+                         {"endpoint", endpoint.name},
+                         {"admit", endpoint.decision.admit.value()},
+                         {"offered", endpoint.counters.offered},
+                         {"admitted", endpoint.counters.admitted},
+                         {"reset", endpoint.counters.reset}});
+    }
+  }
+}
+
+/// The last thing: leave = renew the leases once more, so that a restart within a lease finds the
+/// gate as it was; purge = take everything out of the kernel.
+void Agent::leave() {
+  if (standby_ || maps_ == nullptr) {
+    return;
+  }
+  if (options_.purge_on_exit) {
+    stop_kernel_side();
+    log::info("purged");
+    return;
+  }
+  tick(monotonic_now());
+  // Pinned slots, flows and links stay as they are: no destructor may give them back.
+  for (Configured& configured : targets_) {
+    for (auto& instance : configured.instances) {
+      instance->leave_in_force();
+    }
+  }
+}
+
+Result<> Agent::run() {
+  auto signals = make_signals();
+  if (!signals) {
+    return tl::unexpected<Error>(signals.error());
+  }
+  if (auto set = set_period(timer_.get(), options_.config.tick); !set) {
+    return set;
+  }
+  auto taken = take_over();
+  if (taken && !*taken && !options_.wait_for_lock) {
+    return fail(fmt::format(
+        "another headgate agent holds {}: stop it first, or run without --no-wait to stand by",
+        pins_.root()));
+  }
+  if (!taken) {
+    return tl::unexpected<Error>(taken.error());
+  }
+  if (standby_) {
+    log::info("standby: another agent holds the lock", {{"lock", pins_.root()}});
+    const std::lock_guard lock(mutex_);
+    snapshot_ = make_snapshot(monotonic_now());
+  }
+  if (auto got = raise_priority(); got) {
+    log::info("scheduling", {{"got", *got}});
+  } else {
+    degrade(got.error().message);
+  }
+  notify_service("READY=1");
+  const auto watchdog = watchdog_interval();
+  Instant last_watchdog{};
+  {
+    const std::lock_guard lock(mutex_);
+    accepts_posts_ = true;
+  }
+
+  bool stop = false;
+  while (!stop) {
+    std::array<pollfd, 4> fds{{{timer_.get(), POLLIN, 0},
+                               {signals->get(), POLLIN, 0},
+                               {wake_.get(), POLLIN, 0},
+                               {watcher_ != nullptr ? watcher_->fd() : -1, POLLIN, 0}}};
+    if (::poll(fds.data(), fds.size(), 1000) < 0 && errno != EINTR) {
+      return sys_fail(errno, "poll");
+    }
+    const Instant now = monotonic_now();
+    alive_ns_ = now.time_since_epoch().count();
+
+    signalfd_siginfo info{};
+    while (::read(signals->get(), &info, sizeof(info)) == sizeof(info)) {
+      if (info.ssi_signo == SIGHUP) {
+        (void)reload_file();
+      } else if (info.ssi_signo == SIGUSR1) {
+        dump();
+      } else {
+        log::info("stopping", {{"signal", info.ssi_signo}});
+        stop = true;
+      }
+    }
+    if (stop) {
+      break;
+    }
+    if (watcher_ != nullptr) {
+      if (watcher_->poll(now)) {
+        (void)reload_file();
+      }
+    }
+    (void)read_counter(wake_.get());
+    run_posted();
+
+    const std::uint64_t expired = read_counter(timer_.get());
+    if (expired == 0) {
+      continue;
+    }
+    ticks_missed_ +=
+        expired - 1;  // never caught up: one late sample tells more than two hasty ones
+    if (watchdog.count() > 0 && now - last_watchdog >= watchdog / 3) {
+      notify_service("WATCHDOG=1");
+      last_watchdog = now;
+    }
+    if (standby_) {
+      taken = take_over();
+      if (!taken) {
+        return tl::unexpected<Error>(taken.error());
+      }
+      if (!*taken) {
+        continue;
+      }
+      log::info("took over from the agent before");
+    }
+    const Duration interval = last_tick_ == Instant{} ? options_.config.tick : now - last_tick_;
+    if (interval < options_.config.tick / 2) {
+      continue;  // merged into the next one
+    }
+    last_tick_lag_ = std::max(Duration::zero(), interval - options_.config.tick);
+    last_tick_ = now;
+    tick(now);
+    if (last_second_ == Instant{} || now - last_second_ >= kSecond) {
+      last_second_ = now;
+      once_a_second(now);
+    }
+    last_tick_cost_ = monotonic_now() - now;
+    tick_cost_seconds_ += seconds(last_tick_cost_);
+    std::size_t bucket = 0;
+    while (bucket + 1 < tick_cost_histogram_.size() &&
+           last_tick_cost_.count() > (62'500LL << bucket)) {
+      ++bucket;
+    }
+    ++tick_cost_histogram_[bucket];
+  }
+  notify_service("STOPPING=1");
+  {
+    const std::lock_guard lock(mutex_);
+    accepts_posts_ = false;
+  }
+  run_posted();
+  leave();
+  return {};
+}
+
+// ============================================================================ configuration
+
+Result<> Agent::reload_file() {
+  if (options_.config_file.empty()) {
+    return fail("this agent was configured by the command line: there is no file to reload");
+  }
+  LoadedConfig loaded = load_config_file(options_.config_file, strategies());
+  const Instant now = monotonic_now();
+  for (const Problem& problem : loaded.problems) {
+    log::warn("configuration", {{"problem", to_string(problem)}});
+  }
+  if (!loaded.valid()) {
+    reload_ok_ = false;
+    const auto first = std::find_if(
+        loaded.problems.begin(), loaded.problems.end(),
+        [](const Problem& problem) { return problem.severity == Problem::Severity::kError; });
+    reload_error_ = to_string(*first);
+    log::error("the configuration is invalid; the last good one stays in force",
+               {{"first_error", reload_error_}});
+    return fail(reload_error_);
+  }
+  reload_ok_ = true;
+  reload_error_.clear();
+  reload_ok_unix_s_ = unix_ms_now() / 1000;
+  log::info("configuration reloaded",
+            {{"file", options_.config_file}, {"hash", fmt::format("{:016x}", loaded.config.hash)}});
+  if (standby_) {
+    options_.config = std::move(loaded.config);
+  } else {
+    apply(std::move(loaded.config), now);
+  }
+  return {};
+}
+
+// ============================================================================ other threads
+
+Result<> Agent::on_loop(std::function<Result<>()> work) {
+  auto promise = std::make_shared<std::promise<Result<>>>();
+  auto future = promise->get_future();
+  {
+    const std::lock_guard lock(mutex_);
+    if (!accepts_posts_) {
+      return fail("the agent is not running");
+    }
+    posted_.push_back(
+        {std::move(work), [promise](Result<> result) { promise->set_value(std::move(result)); }});
+  }
+  const std::uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof(one));
+  if (future.wait_for(std::chrono::seconds(5)) != std::future_status::ready) {
+    return fail("the agent's loop did not answer within 5 s");
+  }
+  return future.get();
+}
+
+void Agent::run_posted() {
+  std::vector<Posted> posted;
+  {
+    const std::lock_guard lock(mutex_);
+    posted.swap(posted_);
+  }
+  for (Posted& p : posted) {
+    p.done(p.work());
+  }
+}
+
+Result<> Agent::request_reload() {
+  return on_loop([this] { return reload_file(); });
+}
+
+Result<> Agent::set_off(bool off) {
+  return on_loop([this, off]() -> Result<> {
+    if (maps_ == nullptr) {
+      return fail("this agent stands by: ask the one that holds the lock");
+    }
+    maps_->set_off(off);
+    log::warn(off ? "kill switch on: everything is admitted" : "kill switch off");
+    return {};
+  });
+}
+
+SnapshotPtr Agent::snapshot() {
+  const std::lock_guard lock(mutex_);
+  return snapshot_;
+}
+
+std::string Agent::effective_config() const {
+  const std::lock_guard lock(mutex_);
+  return effective_config_;
+}
+
+bool Agent::alive() const {
+  const Duration silent{monotonic_now().time_since_epoch().count() - alive_ns_.load()};
+  return silent < std::max<Duration>(std::chrono::seconds(3), 10 * options_.config.tick);
+}
+
+SnapshotPtr Agent::make_snapshot(Instant now) {
+  auto out = std::make_shared<AgentSnapshot>();
+  out->version = kVersion;
+  out->revision = kRevision;
+  out->compiler = kCompiler;
+  out->unix_ms = unix_ms_now();
+  out->uptime = now - started_;
+  out->generation = generation_;
+  out->mode = options_.config.mode;
+  out->standby = standby_;
+  out->killed_switch = maps_ != nullptr && maps_->off();
+  out->config_file = options_.config_file;
+  out->config_hash = options_.config.hash;
+  out->config_last_reload_successful = reload_ok_;
+  out->config_last_reload_success_unix_s = reload_ok_unix_s_;
+  out->config_last_error = reload_error_;
+  out->kernel_release = kernel_release();
+  out->cgroup_mode = std::string(to_string(hierarchy_.mode));
+  out->pin_path = pins_.root();
+  out->pinned = pins_.pinned();
+  out->degraded = degraded_;
+  out->orphans_removed = orphans_removed_;
+  out->ticks_missed = ticks_missed_;
+  out->tick = options_.config.tick;
+  out->lease = options_.config.lease;
+  out->last_tick_cost = last_tick_cost_;
+  out->last_tick_lag = last_tick_lag_;
+  out->tick_cost_histogram = tick_cost_histogram_;
+  out->tick_cost_seconds_sum = tick_cost_seconds_;
+  const OwnUsage usage = own_usage();
+  out->agent_cpu_seconds = usage.cpu_seconds;
+  out->agent_resident_bytes = usage.resident_bytes;
+  if (maps_ == nullptr) {
+    return out;
+  }
+  out->map_update_errors = maps_->update_errors();
+  for (Configured& configured : targets_) {
+    if (configured.instances.empty()) {
+      TargetSnapshot absent;
+      absent.name = configured.config.name;
+      absent.strategy = configured.config.strategy.name;
+      absent.mode = effective_mode(options_.config, configured.config);
+      absent.config_line = configured.config.place.line;
+      absent.absent_why = configured.absent_why;
+      out->targets.push_back(std::move(absent));
+    }
+    for (auto& instance : configured.instances) {
+      out->targets.push_back(instance->snapshot(now));
+    }
+  }
+  return out;
+}
+
+}  // namespace headgate

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headgate/result.h"
+
+#include "agent/base/unique_fd.h"
+#include "agent/cgroup/hierarchy.h"
+#include "agent/config/config.h"
+#include "agent/config/load.h"
+#include "agent/config/watch.h"
+#include "agent/dataplane/bpffs.h"
+#include "agent/dataplane/kernel_maps.h"
+#include "agent/dataplane/net.h"
+#include "agent/hooks/sk_lookup.h"
+#include "agent/hooks/sock_ops.h"
+#include "agent/protected_target.h"
+#include "agent/snapshot.h"
+#include "agent/targets/locate.h"
+
+namespace headgate {
+
+struct AgentOptions {
+  Config config;            ///< valid
+  std::string config_file;  ///< empty: made from the command line, nothing to reload
+  std::string pin_root = "/sys/fs/bpf/headgate";  ///< empty: nothing is pinned
+  std::string cgroup_root = "/sys/fs/cgroup";
+  std::string proc_root = "/proc";
+  bool wait_for_lock = true;   ///< false: another agent on the node is an error
+  bool purge_on_exit = false;  ///< --on-exit=purge
+};
+
+/// The agent: one loop on one thread. START READING AT tick().
+///
+/// Other threads see snapshots, and may ask for what request_reload() and set_off() do.
+class Agent final : public SnapshotSource {
+ public:
+  /// Errors: no cgroup tree. Everything else that is missing leaves the agent running, degraded.
+  [[nodiscard]] static Result<std::unique_ptr<Agent>> open(AgentOptions options);
+  ~Agent() override;
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+  Agent(Agent&&) = delete;
+  Agent& operator=(Agent&&) = delete;
+
+  /// Runs until SIGTERM or SIGINT (which must be blocked in all threads before). Returns after a
+  /// last renewal of the leases, in less than a second.
+  [[nodiscard]] Result<> run();
+
+  // -- for other threads
+  [[nodiscard]] SnapshotPtr snapshot() override;
+  [[nodiscard]] bool alive() const override;
+  [[nodiscard]] std::string effective_config() const;
+  /// Reads the configuration again now; the error says why the last good one stays.
+  [[nodiscard]] Result<> request_reload();
+  /// The kill switch: one cell that kernel and agents honour, kept over restarts.
+  [[nodiscard]] Result<> set_off(bool off);
+
+ private:
+  /// One target of the configuration and what lives of it.
+  struct Configured {
+    TargetConfig config;
+    std::vector<std::unique_ptr<ProtectedTarget>> instances;
+    std::string absent_why;
+    Instant looked_at{};
+  };
+
+  explicit Agent(AgentOptions options, Hierarchy hierarchy);
+
+  void tick(Instant now);
+  void discover(Instant now);
+  void once_a_second(Instant now);
+  void collect_orphans(Instant now);
+
+  [[nodiscard]] Result<bool> take_over();
+  [[nodiscard]] Result<> start_kernel_side(Instant now);
+  void stop_kernel_side();
+  [[nodiscard]] Result<> reload_file();
+  void apply(Config config, Instant now);
+  void dump() const;
+  void leave();
+  [[nodiscard]] Result<> on_loop(std::function<Result<>()> work);
+  void run_posted();
+  [[nodiscard]] SnapshotPtr make_snapshot(Instant now);
+  void degrade(const std::string& text);
+
+  AgentOptions options_;
+  Hierarchy hierarchy_;
+  Locator locator_;
+  PinDirectory pins_;
+  std::unique_ptr<ConfigWatcher> watcher_;
+  bool standby_ = true;
+
+  // Destroyed in reverse order: targets give their hooks back, hooks their maps.
+  std::unique_ptr<KernelMaps> maps_;
+  std::unique_ptr<SkLookupHook> gate_;
+  std::unique_ptr<SockOpsHook> connections_;
+  std::unique_ptr<NodeConnectsHook> node_connects_;
+  std::unique_ptr<NodeAddresses> addresses_;
+  std::vector<Configured> targets_;
+
+  std::uint32_t generation_ = 0;
+  Instant started_{};
+  Instant last_tick_{};
+  Instant last_second_{};
+  Instant last_orphans_{};
+  std::uint64_t orphans_removed_ = 0;
+  std::uint64_t ticks_missed_ = 0;
+  Duration last_tick_cost_{};
+  Duration last_tick_lag_{};
+  std::array<std::uint64_t, 12> tick_cost_histogram_{};
+  double tick_cost_seconds_ = 0;
+  std::vector<std::string> degraded_;
+  bool reload_ok_ = true;
+  std::int64_t reload_ok_unix_s_ = 0;
+  std::string reload_error_;
+
+  UniqueFd timer_;
+  UniqueFd wake_;  ///< eventfd: something was posted
+  mutable std::mutex mutex_;
+  SnapshotPtr snapshot_;          ///< guarded by mutex_
+  std::string effective_config_;  ///< guarded by mutex_
+  struct Posted {
+    std::function<Result<>()> work;
+    std::function<void(Result<>)> done;
+  };
+  std::vector<Posted> posted_;  ///< guarded by mutex_
+  bool accepts_posts_ = false;  ///< guarded by mutex_
+  std::atomic<std::int64_t> alive_ns_{0};
+};
+
+}  // namespace headgate

@@ -1,0 +1,707 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/protected_target.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "headgate/bpf_abi.h"
+
+#include "agent/base/hash.h"
+#include "agent/base/log.h"
+#include "agent/decision/publish_policy.h"
+#include "agent/strategies/registry.h"
+
+namespace headgate {
+namespace {
+
+constexpr std::size_t kTransitionsKept = 32;
+/// An admitted SYN that has not established after this time will not: its client has gone, or
+/// nothing listens (the kernel's ticket is older than that anyway).
+constexpr Duration kTicketHorizon = std::chrono::seconds(2);
+constexpr std::uint32_t kModelVersion = 1;
+
+std::uint8_t ip_protocol(Protocol protocol) {
+  return protocol == Protocol::kUdp ? IPPROTO_UDP : IPPROTO_TCP;
+}
+
+headgate_endpoint_key flow_key(std::uint32_t netns, const EndpointConfig& endpoint,
+                               const IpAddress* address) {
+  headgate_endpoint_key key{};
+  key.netns_id = netns;
+  key.port = endpoint.port;
+  key.protocol = ip_protocol(endpoint.protocol);
+  if (address != nullptr) {
+    std::memcpy(key.address, address->bytes.data(), sizeof(key.address));
+  }
+  return key;
+}
+
+bool any_address(const headgate_endpoint_key& key) {
+  return (key.address[0] | key.address[1] | key.address[2] | key.address[3]) == 0;
+}
+
+bool same_flow(const headgate_endpoint_key& a, const headgate_endpoint_key& b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+/// Sockets that processes hold open, by inode: /proc/PID/fd links read "socket:[INODE]".
+std::set<std::uint32_t> sockets_of(const std::vector<int>& pids) {
+  std::set<std::uint32_t> out;
+  for (const int pid : pids) {
+    std::error_code ec;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), ec)) {
+      unsigned inode = 0;
+      std::error_code link_ec;
+      const std::string goal = std::filesystem::read_symlink(entry.path(), link_ec).string();
+      if (std::sscanf(goal.c_str(), "socket:[%u]", &inode) == 1) {  // NOLINT: fixed format
+        out.insert(inode);
+      }
+    }
+  }
+  return out;
+}
+
+bool in_pods(const std::string& cgroup_path) {
+  return cgroup_path.find("kubepods") != std::string::npos;
+}
+
+IpAddress loopback_ipv4() {
+  IpAddress out;
+  out.bytes[10] = out.bytes[11] = 0xff;
+  out.bytes[12] = 127;
+  out.bytes[15] = 1;
+  return out;
+}
+
+IpAddress loopback_ipv6() {
+  IpAddress out;
+  out.bytes[15] = 1;
+  return out;
+}
+
+/// The decision would keep somebody out.
+bool refuses(const Decision& decision) {
+  return decision.circuit_open ||
+         std::any_of(decision.endpoints.begin(), decision.endpoints.end(),
+                     [](const EndpointDecision& e) { return e.admit < Probability::always(); });
+}
+
+std::optional<double> number(const Measured<Ratio>& ratio) {
+  return ratio.known() ? std::optional((*ratio).value) : std::nullopt;
+}
+
+}  // namespace
+
+ProtectedTarget::ProtectedTarget(const Config& config, const TargetConfig& target,
+                                 const Located& located, const Shared& shared)
+    : lease_(config.lease),
+      tick_(config.tick),
+      mode_(effective_mode(config, target)),
+      config_(target),
+      located_(located),
+      shared_(shared),
+      instance_(target.name),
+      name_hash_(fnv1a(target.name)),
+      warnings_(located.warnings) {}
+
+Result<std::unique_ptr<ProtectedTarget>> ProtectedTarget::open(const Config& config,
+                                                               const TargetConfig& target,
+                                                               const Located& located,
+                                                               const Shared& shared, Instant now) {
+  std::unique_ptr<ProtectedTarget> out(new ProtectedTarget(config, target, located, shared));
+  auto sampler = CgroupSampler::open(
+      shared.hierarchy, located.cgroup_path,
+      CapacityOverride{target.capacity.cpu_cores, target.capacity.memory_bytes});
+  if (!sampler) {
+    return tl::unexpected<Error>(sampler.error());
+  }
+  out->sampler_ = std::move(*sampler);
+  const StrategyInfo* strategy = find_strategy(target.strategy.name);
+  if (strategy == nullptr || strategy->make == nullptr) {
+    return fail(fmt::format("target {}: no strategy '{}'", target.name, target.strategy.name));
+  }
+  out->strategy_ = strategy->make(target.strategy.params);
+  if (auto claimed = out->claim(now); !claimed) {
+    return tl::unexpected<Error>(claimed.error());
+  }
+  out->restore_model();
+  out->refresh(now);
+  return out;
+}
+
+Result<> ProtectedTarget::claim(Instant now) {
+  const std::uint32_t netns = located_.namespaces.empty() ? 0 : located_.namespaces.front().inode;
+  auto slot = shared_.maps.claim_target(name_hash_, located_.cgroup_id, netns, now, 2 * lease_);
+  if (!slot) {
+    return tl::unexpected<Error>(slot.error());
+  }
+  slot_ = *slot;
+  claimed_ = true;
+  for (const EndpointConfig& config : config_.endpoints) {
+    Endpoint endpoint;
+    endpoint.config = config;
+    auto endpoint_slot = shared_.maps.claim_endpoint(name_hash_, slot_, config.port,
+                                                     ip_protocol(config.protocol), now, 2 * lease_);
+    if (!endpoint_slot) {
+      return tl::unexpected<Error>(endpoint_slot.error());
+    }
+    endpoint.slot = *endpoint_slot;
+    endpoints_.push_back(std::move(endpoint));
+    EndpointInput input;
+    input.criticality = config.criticality;
+    input.floor = config.floor;
+    input.tcp = config.protocol != Protocol::kUdp;
+    inputs_.push_back(input);
+  }
+  decision_.endpoints.resize(endpoints_.size());
+  if (auto read = shared_.maps.read_kernel(); !read) {
+    return read;
+  }
+  for (Endpoint& endpoint : endpoints_) {
+    endpoint.last = endpoint.last_snapshot = shared_.maps.counters(endpoint.slot);
+  }
+  return {};
+}
+
+ProtectedTarget::~ProtectedTarget() {
+  if (!claimed_) {
+    return;
+  }
+  const Instant now = last_snapshot_at_ > sample_.at ? last_snapshot_at_ : sample_.at;
+  for (const Endpoint& endpoint : endpoints_) {
+    for (const headgate_endpoint_key& key : endpoint.flows) {
+      shared_.maps.unmap_flow(key);
+    }
+    shared_.maps.release_endpoint(endpoint.slot, now);
+  }
+  if (counts_connections_) {
+    shared_.connections.release(slot_);
+  }
+  for (const Namespace& space : namespaces_) {
+    if (space.gated) {
+      shared_.gate.release(space.inode);
+    }
+  }
+  shared_.maps.release_target(slot_, now);
+}
+
+void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t generation) {
+  sample_ = sampler_->sample(now);
+  const Signals& signals = deriver_.update(sample_, lease_);
+  collect_activity();
+
+  const State before = decision_.state;
+  strategy_->decide({signals, inputs_, config_.target, config_.memory.shed, config_.memory.open,
+                     config_.memory.close},
+                    decision_);
+
+  const auto radius = blast_radius_.update(now, refuses(decision_), config_.max_refuse_duration);
+  if (radius.changed) {
+    log::warn(radius.alert ? "max_refuse_duration exceeded: back to observe"
+                           : "enforcing again after max_refuse_duration",
+              {{"target", config_.name}});
+  }
+  publish(now, generation, radius.observe ? Mode::kObserve : mode_);
+  remember(before, unix_ms);
+}
+
+/// What has come since the last tick, from the kernel's exact counters.
+void ProtectedTarget::collect_activity() {
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    Endpoint& endpoint = endpoints_[i];
+    const headgate_counters& now = shared_.maps.counters(endpoint.slot);
+    const headgate_counters& before = endpoint.last;
+    EndpointActivity& activity = inputs_[i].activity;
+    activity.offered = now.offered - before.offered;
+    activity.admitted = now.admitted - before.admitted;
+    activity.refused =
+        now.reset + now.expired + now.dropped - before.reset - before.expired - before.dropped;
+    activity.deferred = now.deferred - before.deferred;
+    activity.established = now.established - before.established;
+    activity.closed = now.closed - before.closed;
+    activity.received_bytes = now.received_bytes - before.received_bytes;
+    const auto in_flight =
+        static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+    activity.in_flight = static_cast<std::uint64_t>(std::max<std::int64_t>(in_flight, 0)) +
+                         endpoint.legacy_connections;
+    activity.in_flight_known = counts_connections_ && inputs_[i].tcp;
+    endpoint.last = now;
+  }
+}
+
+bool ProtectedTarget::defers(const Endpoint& endpoint) const {
+  return endpoint.config.refuse.form == RefuseForm::kDefer &&
+         endpoint.config.protocol != Protocol::kUdp;
+}
+
+/// The decision becomes policies. A blind target's lease is not renewed: the gate opens by itself.
+void ProtectedTarget::publish(Instant now, std::uint32_t generation, Mode mode) {
+  const bool first_sample =
+      !deriver_.signals().cpu_slow.known() && !deriver_.signals().memory.known();
+  if (cold_ && first_sample && shared_.maps.adopted_target(slot_)) {
+    return;  // the policy of the agent before us stands until its lease ends or we know better
+  }
+  cold_ = false;
+
+  Duration deadline{};
+  for (Endpoint& endpoint : endpoints_) {
+    const std::size_t i = static_cast<std::size_t>(&endpoint - endpoints_.data());
+    const headgate_endpoint_state& state = shared_.maps.endpoint_state(endpoint.slot);
+    PolicyContext context;
+    context.refuse = defers(endpoint) ? HEADGATE_ACTION_DEFER : HEADGATE_ACTION_RESET;
+    context.may_defer = defers(endpoint);
+    context.observe = mode != Mode::kEnforce;
+    context.max_refuse = config_.max_refuse;
+    context.exempt_node = exempts_node_;
+    context.exempt_sources = exempts_sources_;
+    context.exempt_rate_per_s = config_.exempt.rate_per_s;
+    context.tickets_settled = counts_connections_;
+    context.target = slot_;
+    context.generation = generation;
+    context.connections_legacy = endpoint.legacy_connections;
+    context.tickets_written_off =
+        endpoint.tickets.update(now, state.tickets_issued, state.tickets_settled, kTicketHorizon);
+    headgate_endpoint_policy policy =
+        make_endpoint_policy(decision_.endpoints[i], decision_, context);
+    if (context.may_defer) {
+      deadline = std::max(deadline, endpoint.config.refuse.defer_deadline);
+      policy.defer_deadline_ns =
+          static_cast<std::uint64_t>(endpoint.config.refuse.defer_deadline.count());
+    }
+    shared_.maps.store(endpoint.slot, policy);
+  }
+
+  const headgate_target_state& state = shared_.maps.target_state(slot_);
+  TargetPolicyContext context;
+  context.now = now;
+  context.lease = decision_.state == State::kUnknown ? Duration::zero() : lease_;
+  context.defer_deadline = deadline;
+  context.generation = generation;
+  context.waiting_written_off = waiting_.update(now, state.waiting_started, state.waiting_settled,
+                                                std::max<Duration>(deadline, lease_));
+  headgate_target_policy policy = make_target_policy(decision_, context);
+  if (decision_.state == State::kUnknown) {
+    policy.valid_until_ns = shared_.maps.target_policy(slot_).valid_until_ns;
+  }
+  shared_.maps.store_target(slot_, policy);
+}
+
+void ProtectedTarget::remember(State before, std::int64_t unix_ms) {
+  if (decision_.state == before && !transitions_.empty()) {
+    return;
+  }
+  const Signals& signals = deriver_.signals();
+  Transition transition;
+  transition.unix_ms = unix_ms;
+  transition.from = transitions_.empty() ? State::kUnknown : before;
+  transition.to = decision_.state;
+  transition.why = decision_.why;
+  transition.cpu_fast = number(signals.cpu_fast);
+  transition.cpu_slow = number(signals.cpu_slow);
+  transition.memory = number(signals.memory);
+  if (transition.from == transition.to) {
+    return;
+  }
+  const auto text = [](const std::optional<double>& v) {
+    return v ? fmt::format("{:.3f}", *v) : std::string("unknown");
+  };
+  log::info("state", {{"target", config_.name},
+                      {"from", to_string(transition.from)},
+                      {"to", to_string(transition.to)},
+                      {"why", transition.why},
+                      {"cpu_fast", text(transition.cpu_fast)},
+                      {"cpu_slow", text(transition.cpu_slow)},
+                      {"memory", text(transition.memory)}});
+  transitions_.push_back(std::move(transition));
+  if (transitions_.size() > kTransitionsKept) {
+    transitions_.pop_front();
+  }
+}
+
+// ---------------------------------------------------------------- once a second
+
+void ProtectedTarget::refresh(Instant /*now*/) {
+  located_.namespaces = shared_.locator.namespaces_of(located_.cgroup_path);
+  hold_namespaces();
+  if (!counts_connections_ && !namespaces_.empty()) {
+    const Namespace& space = namespaces_.front();
+    const auto held =
+        shared_.connections.hold(slot_, located_.cgroup_path, space.inode, space.host);
+    counts_connections_ = held.has_value();
+    if (!held) {
+      log::write_once(log::Level::kWarn, "sock_ops " + config_.name, held.error().message,
+                      "connections are not counted",
+                      {{"target", config_.name}, {"reason", held.error().message}});
+    }
+  }
+  map_flows();
+  exempt_sources();
+  count_legacy();
+  if (claimed_ && deriver_.signals().cpu_slow.known()) {
+    shared_.maps.store_model(slot_, save_model());
+  }
+}
+
+/// Attaches the gate to namespaces that have come, lets go of those that have gone.
+void ProtectedTarget::hold_namespaces() {
+  for (const Located::Netns& found : located_.namespaces) {
+    hold_namespace(found);
+  }
+  // A namespace without a process of ours is let go, unless all processes are gone: a server that
+  // is being restarted comes back into the same one.
+  if (located_.namespaces.empty()) {
+    return;
+  }
+  const auto lost = [this](const Namespace& space) {
+    return std::none_of(located_.namespaces.begin(), located_.namespaces.end(),
+                        [&](const Located::Netns& n) { return n.inode == space.inode; });
+  };
+  for (const Namespace& space : namespaces_) {
+    if (space.gated && lost(space)) {
+      shared_.gate.release(space.inode);
+    }
+  }
+  namespaces_.erase(std::remove_if(namespaces_.begin(), namespaces_.end(), lost),
+                    namespaces_.end());
+}
+
+void ProtectedTarget::hold_namespace(const Located::Netns& found) {
+  auto space = std::find_if(namespaces_.begin(), namespaces_.end(),
+                            [&](const Namespace& n) { return n.inode == found.inode; });
+  if (space == namespaces_.end()) {
+    Namespace fresh;
+    fresh.inode = found.inode;
+    fresh.host = found.host;
+    for (const int pid : found.pids) {
+      fresh.fd =
+          UniqueFd(::open(fmt::format("/proc/{}/ns/net", pid).c_str(), O_RDONLY | O_CLOEXEC));
+      struct stat st {};
+      if (fresh.fd && ::fstat(fresh.fd.get(), &st) == 0 && st.st_ino == found.inode) {
+        break;
+      }
+      fresh.fd.reset();
+    }
+    if (!fresh.fd) {
+      return;  // its processes have just ended
+    }
+    namespaces_.push_back(std::move(fresh));
+    space = std::prev(namespaces_.end());
+  }
+  if (!space->gated) {
+    const auto held = shared_.gate.hold(space->inode, space->fd.get());
+    space->gated = held.has_value();
+    if (!held) {
+      log::write_once(log::Level::kWarn, "sk_lookup " + config_.name, held.error().message,
+                      "the gate could not be attached; the target is observed only",
+                      {{"target", config_.name}, {"reason", held.error().message}});
+    }
+  }
+  const bool needs_pit = std::any_of(endpoints_.begin(), endpoints_.end(),
+                                     [this](const Endpoint& endpoint) { return defers(endpoint); });
+  if (space->gated && needs_pit && !shared_.gate.has_pit(space->inode)) {
+    if (const auto pit = shared_.gate.open_pit(space->inode, space->fd.get()); !pit) {
+      log::write_once(log::Level::kWarn, "pit " + config_.name, pit.error().message,
+                      "no pit: what should be deferred is reset",
+                      {{"target", config_.name}, {"reason", pit.error().message}});
+    }
+  }
+  if (space->diag == nullptr) {
+    if (auto diag = SockDiag::open(space->fd.get()); diag) {
+      space->diag = std::move(*diag);
+    }
+  }
+}
+
+/// The keys under which the kernel finds this endpoint. In a namespace of its own a target owns its
+/// ports on every address; in the host's the port belongs to it only where its own processes
+/// listen, address by address (a wildcard there would catch other people's sockets).
+std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(const Endpoint& endpoint) {
+  std::vector<headgate_endpoint_key> out;
+  for (std::size_t i = 0; i < namespaces_.size(); ++i) {
+    Namespace& space = namespaces_[i];
+    if (!space.host) {
+      out.push_back(flow_key(space.inode, endpoint.config, nullptr));
+      continue;
+    }
+    const auto owner =
+        std::find_if(located_.namespaces.begin(), located_.namespaces.end(),
+                     [&](const Located::Netns& n) { return n.inode == space.inode; });
+    if (space.diag == nullptr || owner == located_.namespaces.end()) {
+      continue;
+    }
+    const auto listeners =
+        space.diag->listeners(ip_protocol(endpoint.config.protocol), endpoint.config.port);
+    if (!listeners) {
+      log::write_once(log::Level::kWarn, "listeners " + config_.name, listeners.error().message,
+                      "listeners cannot be read",
+                      {{"target", config_.name}, {"reason", listeners.error().message}});
+      continue;
+    }
+    if (listeners->empty()) {
+      continue;
+    }
+    const std::set<std::uint32_t> own = sockets_of(owner->pids);
+    std::set<IpAddress> addresses;
+    std::set<IpAddress> foreign;
+    for (const Listener& listener : *listeners) {
+      const bool ours = own.count(listener.inode) != 0;
+      if (!listener.address.is_any()) {
+        (ours ? addresses : foreign).insert(listener.address);
+        continue;
+      }
+      if (!ours) {
+        continue;
+      }
+      const bool takes_ipv6 = !listener.address.is_ipv4();
+      const bool takes_ipv4 = listener.address.is_ipv4() || !listener.ipv6_only;
+      if (takes_ipv4) {
+        addresses.insert(loopback_ipv4());
+      }
+      if (takes_ipv6) {
+        addresses.insert(loopback_ipv6());
+      }
+      if (shared_.addresses != nullptr) {
+        for (const IpAddress& address : shared_.addresses->addresses()) {
+          if (address.is_ipv4() ? takes_ipv4 : takes_ipv6) {
+            addresses.insert(address);
+          }
+        }
+      }
+    }
+    for (const IpAddress& address : foreign) {
+      addresses.erase(address);
+    }
+    if (addresses.empty()) {
+      continue;
+    }
+    out.push_back(flow_key(space.inode, endpoint.config, nullptr));
+    for (const IpAddress& address : addresses) {
+      out.push_back(flow_key(space.inode, endpoint.config, &address));
+    }
+  }
+  return out;
+}
+
+void ProtectedTarget::map_flows() {
+  for (Endpoint& endpoint : endpoints_) {
+    const std::vector<headgate_endpoint_key> wanted = wanted_flows(endpoint);
+    const auto holds = [](const std::vector<headgate_endpoint_key>& keys,
+                          const headgate_endpoint_key& key) {
+      return std::any_of(keys.begin(), keys.end(),
+                         [&](const headgate_endpoint_key& k) { return same_flow(k, key); });
+    };
+    std::vector<headgate_endpoint_key> mapped;
+    for (const headgate_endpoint_key& key : wanted) {
+      const bool host = std::any_of(
+          namespaces_.begin(), namespaces_.end(),
+          [&](const Namespace& space) { return space.inode == key.netns_id && space.host; });
+      const headgate_endpoint_ref ref{endpoint.slot,
+                                      host && any_address(key) ? HEADGATE_REF_BY_ADDRESS : 0U};
+      if (holds(endpoint.flows, key)) {
+        mapped.push_back(key);
+      } else if (auto done = shared_.maps.map_flow(key, ref); done) {
+        mapped.push_back(key);
+      } else {
+        log::write_once(log::Level::kError, "flow " + config_.name, done.error().message,
+                        "an endpoint could not be entered",
+                        {{"target", config_.name}, {"reason", done.error().message}});
+      }
+    }
+    for (const headgate_endpoint_key& key : endpoint.flows) {
+      if (!holds(mapped, key)) {
+        shared_.maps.unmap_flow(key);
+      }
+    }
+    endpoint.flows = std::move(mapped);
+  }
+}
+
+/// The node's own connects are exempt by default for pods only: on a plain host every local sender
+/// is "the node", and loopback may be where the load comes from.
+void ProtectedTarget::exempt_sources() {
+  const std::vector<std::string> words = config_.exempt.sources.value_or(
+      in_pods(located_.cgroup_path) ? std::vector<std::string>{"node"}
+                                    : std::vector<std::string>{});
+  std::vector<ExemptSource> sources;
+  exempts_node_ = false;
+  for (const std::string& word : words) {
+    if (word == "node") {
+      exempts_node_ = shared_.node_connects.attached();
+      if (!exempts_node_ && shared_.addresses != nullptr) {
+        for (const IpAddress& address : shared_.addresses->addresses()) {
+          sources.push_back({IpPrefix{address, 128}, HEADGATE_EXEMPT_KIND_NODE});
+        }
+      }
+    } else if (const auto prefix = parse_prefix(word); prefix) {
+      sources.push_back({*prefix, HEADGATE_EXEMPT_KIND_SOURCE});
+    }
+  }
+  exempts_sources_ = !sources.empty();
+  if (const auto set = shared_.maps.set_exempt(slot_, sources); !set) {
+    log::write_once(log::Level::kError, "exempt " + config_.name, set.error().message,
+                    "exempt sources could not be written",
+                    {{"target", config_.name}, {"reason", set.error().message}});
+  }
+}
+
+/// Connections older than the attach of sock_ops carry no mark: what the kernel's socket table has
+/// and the counter has not is legacy.
+void ProtectedTarget::count_legacy() {
+  for (Endpoint& endpoint : endpoints_) {
+    if (!counts_connections_ || endpoint.config.protocol == Protocol::kUdp) {
+      continue;
+    }
+    std::uint64_t live = 0;
+    bool known = false;
+    for (const Namespace& space : namespaces_) {
+      if (space.diag == nullptr) {
+        continue;
+      }
+      if (const auto n = space.diag->live_connections(endpoint.config.port, nullptr); n) {
+        live += *n;
+        known = true;
+      }
+    }
+    if (known) {
+      const auto counted =
+          static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+      const std::uint64_t in_flight =
+          static_cast<std::uint64_t>(std::max<std::int64_t>(counted, 0));
+      endpoint.legacy_connections = live > in_flight ? live - in_flight : 0;
+    }
+  }
+}
+
+// ---------------------------------------------------------------- what outlives the agent
+
+headgate_model ProtectedTarget::save_model() const {
+  headgate_model model{};
+  auto bytes = std::as_writable_bytes(std::span(model.data));
+  const std::size_t signals = deriver_.save(bytes.first(SignalDeriver::kModelBytes));
+  if (signals == 0) {
+    return model;
+  }
+  const std::size_t strategy = strategy_->save(bytes.subspan(SignalDeriver::kModelBytes));
+  model.version = kModelVersion;
+  model.bytes = static_cast<std::uint32_t>(SignalDeriver::kModelBytes + strategy);
+  model.strategy = fnv1a(config_.strategy.name);
+  return model;
+}
+
+void ProtectedTarget::restore_model() {
+  const auto model = shared_.maps.model(slot_);
+  if (!model || model->version != kModelVersion || model->bytes < SignalDeriver::kModelBytes ||
+      model->bytes > HEADGATE_MODEL_BYTES) {
+    return;
+  }
+  const auto bytes = std::as_bytes(std::span(model->data)).first(model->bytes);
+  deriver_.restore(bytes.first(SignalDeriver::kModelBytes));
+  if (model->strategy == fnv1a(config_.strategy.name) &&
+      bytes.size() > SignalDeriver::kModelBytes) {
+    strategy_->restore(bytes.subspan(SignalDeriver::kModelBytes));
+  }
+}
+
+void ProtectedTarget::inherit(const ProtectedTarget& old) {
+  deriver_ = old.deriver_;
+  transitions_ = old.transitions_;
+  if (old.config_.strategy.name == config_.strategy.name) {
+    std::array<std::byte, HEADGATE_MODEL_BYTES> bytes{};
+    const std::size_t used = old.strategy_->save(bytes);
+    if (used > 0) {
+      strategy_->restore(std::span(bytes).first(used));
+    }
+  }
+  decision_.state = old.decision_.state;
+}
+
+// ---------------------------------------------------------------- for people
+
+namespace {
+
+headgate_counters per_second(const headgate_counters& now, const headgate_counters& before,
+                             double elapsed_s) {
+  constexpr std::size_t kWords = sizeof(headgate_counters) / sizeof(std::uint64_t);
+  std::array<std::uint64_t, kWords> a{};
+  std::array<std::uint64_t, kWords> b{};
+  std::memcpy(a.data(), &now, sizeof(now));
+  std::memcpy(b.data(), &before, sizeof(before));
+  for (std::size_t i = 0; i < kWords; ++i) {
+    a[i] = elapsed_s > 0
+               ? static_cast<std::uint64_t>(static_cast<double>(a[i] - b[i]) / elapsed_s + 0.5)
+               : 0;
+  }
+  headgate_counters out{};
+  std::memcpy(&out, a.data(), sizeof(out));
+  return out;
+}
+
+}  // namespace
+
+TargetSnapshot ProtectedTarget::snapshot(Instant now) {
+  TargetSnapshot out;
+  out.name = config_.name;
+  out.instance = located_.cgroup_path;
+  out.cgroup_path = located_.cgroup_path;
+  out.strategy = config_.strategy.name;
+  out.mode = mode_;
+  out.config_line = config_.place.line;
+  out.present = true;
+  out.state = decision_.state;
+  out.why = decision_.why;
+  out.sample = sample_;
+  out.signals = deriver_.signals();
+  if (deriver_.signals().cpu.known()) {
+    out.sample_age_s = seconds(now - sample_.at);
+  }
+  out.thresholds = strategy_->thresholds();
+  out.policy = shared_.maps.target_policy(slot_);
+  out.lease_valid = out.policy.valid_until_ns >= to_ktime_ns(now);
+  const headgate_target_state& state = shared_.maps.target_state(slot_);
+  const auto waiting = static_cast<std::int64_t>(state.waiting_started - state.waiting_settled -
+                                                 waiting_.written_off());
+  out.waiting = waiting > 0 ? static_cast<std::uint64_t>(waiting) : 0;
+  const double elapsed_s = last_snapshot_at_ == Instant{} ? 0 : seconds(now - last_snapshot_at_);
+  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+    Endpoint& endpoint = endpoints_[i];
+    EndpointSnapshot e;
+    e.name = endpoint.config.name;
+    e.port = endpoint.config.port;
+    e.protocol = endpoint.config.protocol;
+    e.criticality = endpoint.config.criticality;
+    e.refuse = endpoint.config.refuse.form;
+    e.config_line = endpoint.config.place.line;
+    e.decision = decision_.endpoints[i];
+    e.policy = shared_.maps.endpoint_policy(endpoint.slot);
+    e.counters = shared_.maps.counters(endpoint.slot);
+    e.rates = per_second(e.counters, endpoint.last_snapshot, elapsed_s);
+    e.in_flight = inputs_[i].activity.in_flight;
+    e.in_flight_known = inputs_[i].activity.in_flight_known;
+    endpoint.last_snapshot = e.counters;
+    out.endpoints.push_back(std::move(e));
+  }
+  last_snapshot_at_ = now;
+  for (const Namespace& space : namespaces_) {
+    out.hooks.push_back(shared_.gate.status(space.inode));
+  }
+  out.hooks.push_back(shared_.connections.status(slot_));
+  out.transitions.assign(transitions_.begin(), transitions_.end());
+  out.sample_errors_by_file = sampler_->errors();
+  for (const auto& [what, count] : out.sample_errors_by_file) {
+    out.sample_errors[static_cast<std::size_t>(what.second)] += count;
+  }
+  out.warnings = warnings_;
+  return out;
+}
+
+}  // namespace headgate

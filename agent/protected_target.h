@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headgate/result.h"
+#include "headgate/strategy.h"
+
+#include "agent/base/unique_fd.h"
+#include "agent/cgroup/hierarchy.h"
+#include "agent/cgroup/sampler.h"
+#include "agent/config/config.h"
+#include "agent/dataplane/kernel_maps.h"
+#include "agent/dataplane/net.h"
+#include "agent/decision/blast_radius.h"
+#include "agent/hooks/sk_lookup.h"
+#include "agent/hooks/sock_ops.h"
+#include "agent/outstanding.h"
+#include "agent/signals/signals.h"
+#include "agent/snapshot.h"
+#include "agent/targets/locate.h"
+
+namespace headgate {
+
+/// What all targets share; lives in the agent and outlives them.
+struct Shared {
+  const Hierarchy& hierarchy;
+  const Locator& locator;
+  KernelMaps& maps;
+  SkLookupHook& gate;
+  SockOpsHook& connections;
+  NodeConnectsHook& node_connects;
+  const NodeAddresses* addresses;  ///< nullptr: not known
+};
+
+/// One living instance of a target of the configuration, from its cgroup to its policies in the
+/// kernel. tick() is the product in four lines; refresh() does once a second what may change
+/// slowly.
+class ProtectedTarget {
+ public:
+  /// Errors: no slot left, the cgroup is gone. A gate that cannot be attached is no error: the
+  /// target is then observed, and says why.
+  [[nodiscard]] static Result<std::unique_ptr<ProtectedTarget>> open(const Config& config,
+                                                                     const TargetConfig& target,
+                                                                     const Located& located,
+                                                                     const Shared& shared,
+                                                                     Instant now);
+  ProtectedTarget(const ProtectedTarget&) = delete;
+  ProtectedTarget& operator=(const ProtectedTarget&) = delete;
+  ProtectedTarget(ProtectedTarget&&) = delete;
+  ProtectedTarget& operator=(ProtectedTarget&&) = delete;
+  /// Gives slots, flows and hooks back; what nobody else holds is detached.
+  ~ProtectedTarget();
+
+  void tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
+  void refresh(Instant now);
+  /// A reload opens targets anew over the old slots: what was learned goes over.
+  void inherit(const ProtectedTarget& old);
+
+  /// The agent ends and its pins stay: the destructor gives nothing back.
+  void leave_in_force() { claimed_ = false; }
+
+  [[nodiscard]] bool gone() const { return sampler_->gone(); }
+  [[nodiscard]] std::uint64_t cgroup_id() const { return located_.cgroup_id; }
+  [[nodiscard]] TargetSnapshot snapshot(Instant now);
+  void set_stagger(unsigned stagger) { sampler_->set_stagger(stagger); }
+
+ private:
+  struct Endpoint {
+    EndpointConfig config;
+    std::uint32_t slot = 0;
+    headgate_counters last{};           ///< at the last tick
+    headgate_counters last_snapshot{};  ///< at the last snapshot
+    std::vector<headgate_endpoint_key> flows;
+    std::uint64_t legacy_connections = 0;
+    Outstanding tickets;
+  };
+  struct Namespace {
+    std::uint32_t inode = 0;
+    UniqueFd fd;
+    bool host = false;
+    bool gated = false;
+    std::unique_ptr<SockDiag> diag;
+  };
+
+  ProtectedTarget(const Config& config, const TargetConfig& target, const Located& located,
+                  const Shared& shared);
+  [[nodiscard]] Result<> claim(Instant now);
+  void collect_activity();
+  void publish(Instant now, std::uint32_t generation, Mode mode);
+  void remember(State before, std::int64_t unix_ms);
+  void restore_model();
+  [[nodiscard]] headgate_model save_model() const;
+
+  void hold_namespaces();
+  void hold_namespace(const Located::Netns& found);
+  void map_flows();
+  [[nodiscard]] std::vector<headgate_endpoint_key> wanted_flows(const Endpoint& endpoint);
+  void exempt_sources();
+  void count_legacy();
+  [[nodiscard]] bool defers(const Endpoint& endpoint) const;
+  void warn(const std::string& text);
+
+  const Duration lease_;
+  const Duration tick_;
+  const Mode mode_;
+  const TargetConfig config_;
+  Located located_;
+  Shared shared_;
+  std::string instance_;  ///< name in logs
+  std::uint64_t name_hash_ = 0;
+
+  std::uint32_t slot_ = 0;
+  bool claimed_ = false;
+  std::vector<Endpoint> endpoints_;
+  std::vector<Namespace> namespaces_;
+  bool counts_connections_ = false;  ///< sock_ops is attached
+  bool exempts_node_ = false;
+  bool exempts_sources_ = false;
+
+  std::unique_ptr<CgroupSampler> sampler_;
+  Sample sample_;
+  SignalDeriver deriver_;
+  std::unique_ptr<Strategy> strategy_;
+  std::vector<EndpointInput> inputs_;
+  Decision decision_;
+  BlastRadius blast_radius_;
+  Outstanding waiting_;
+  bool cold_ = true;  ///< nothing published yet: an adopted policy stays until signals are there
+  Instant last_snapshot_at_{};
+  std::deque<Transition> transitions_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace headgate
