@@ -7,9 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "agent/cgroup/hierarchy.h"
 #include "headgate/result.h"
 #include "headgate/sample.h"
+
+#include "agent/cgroup/hierarchy.h"
 
 namespace headgate {
 
@@ -33,16 +34,16 @@ class CgroupSampler {
  public:
   /// `path`: below the cgroup root, begins with '/'. Errors: "/" (the root is no target, case A05),
   /// no such directory in any tree.
-  [[nodiscard]] static Result<std::unique_ptr<CgroupSampler>> open(const Hierarchy& hierarchy,
-                                                                    const std::string& path,
-                                                                    const CapacityOverride& capacity);
+  [[nodiscard]] static Result<std::unique_ptr<CgroupSampler>> open(
+      const Hierarchy& hierarchy, const std::string& path, const CapacityOverride& capacity);
   virtual ~CgroupSampler() = default;
 
   /// `now`: the sample's time. `stagger`: [0, 10): which tick of the second reads the details.
   virtual const Sample& sample(Instant now) = 0;
   virtual void set_stagger(unsigned stagger) = 0;
   [[nodiscard]] virtual bool gone() const = 0;
-  [[nodiscard]] virtual std::uint64_t cgroup_id() const = 0;  ///< inode of the v2 directory, else v1 cpu
+  [[nodiscard]] virtual std::uint64_t cgroup_id()
+      const = 0;  ///< inode of the v2 directory, else v1 cpu
   /// Failures since the start by (file, reason).
   [[nodiscard]] virtual std::vector<std::pair<std::pair<std::string, Unknown>, std::uint64_t>>
   errors() const = 0;

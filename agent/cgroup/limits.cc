@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cgroup/limits.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "agent/cgroup/parse.h"
+
+namespace headgate {
+namespace {
+
+/// The files of a controller in order; the second is read together with the first (cfs), or only
+/// where the first has nothing to say (cpuset).
+std::array<KeptFile, 2> limit_files(Controller controller, CgroupVersion version) {
+  const bool v2 = version == CgroupVersion::kV2;
+  switch (controller) {
+    case Controller::kCpu:
+      return v2 ? std::array{KeptFile("cpu.max"), KeptFile()}
+                : std::array{KeptFile("cpu.cfs_quota_us"), KeptFile("cpu.cfs_period_us")};
+    case Controller::kCpuset:
+      return v2 ? std::array{KeptFile("cpuset.cpus.effective"), KeptFile("cpuset.cpus")}
+                : std::array{KeptFile("cpuset.effective_cpus"), KeptFile("cpuset.cpus")};
+    case Controller::kMemory:
+      return {KeptFile(v2 ? "memory.max" : "memory.limit_in_bytes"), KeptFile()};
+    case Controller::kCpuacct:
+    case Controller::kCount: break;
+  }
+  return {};
+}
+
+/// A limit that is not there is no limit at this level: the controller is not enabled for it.
+template <class T>
+bool is_failure(const Measured<T>& value) {
+  return !value.known() && value.reason != Unknown::kNoLimit && value.reason != Unknown::kAbsent &&
+         value.reason != Unknown::kMissing;
+}
+
+}  // namespace
+
+LimitLevel::LimitLevel(Controller controller, CgroupVersion version, std::string directory)
+    : controller_(controller),
+      version_(version),
+      directory_(std::move(directory)),
+      files_(limit_files(controller, version)) {
+  open_directory();
+}
+
+void LimitLevel::open_directory() {
+  directory_fd_.reset(::open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  struct stat st {};
+  if (directory_fd_.valid() && ::fstat(directory_fd_.get(), &st) == 0) {
+    device_ = st.st_dev;
+    inode_ = st.st_ino;
+  }
+}
+
+bool LimitLevel::same_directory() const {
+  struct stat st {};
+  if (::stat(directory_.c_str(), &st) != 0) {
+    return !directory_fd_.valid();
+  }
+  return directory_fd_.valid() && st.st_dev == device_ && st.st_ino == inode_;
+}
+
+std::vector<std::string> LimitLevel::file_names() const {
+  std::vector<std::string> names;
+  for (const auto& file : files_) {
+    if (*file.name() != '\0') {
+      names.emplace_back(file.name());
+    }
+  }
+  return names;
+}
+
+const LimitLevel::Value& LimitLevel::read(Instant now, Scratch& scratch) {
+  if (read_once_ && now - read_at_ < kReuse && now >= read_at_) {
+    return value_;
+  }
+  read_once_ = true;
+  read_at_ = now;
+  if (!directory_fd_.valid()) {
+    open_directory();
+  }
+  value_ = {};
+  switch (controller_) {
+    case Controller::kCpu: read_cpu(scratch); break;
+    case Controller::kCpuset: read_cpuset(scratch); break;
+    case Controller::kMemory: read_memory(scratch); break;
+    case Controller::kCpuacct:
+    case Controller::kCount: break;
+  }
+  return value_;
+}
+
+KeptFile::Text LimitLevel::read_file(std::size_t index, Scratch& scratch) {
+  value_.file = files_[index].name();
+  if (!directory_fd_.valid()) {
+    return {{}, Unknown::kMissing, true};
+  }
+  return files_[index].read(directory_fd_.get(), true, scratch[index]);
+}
+
+void LimitLevel::read_cpu(Scratch& scratch) {
+  const auto first = read_file(0, scratch);
+  if (!first.ok()) {
+    value_.cpu_cores = first.problem;
+  } else if (version_ == CgroupVersion::kV2) {
+    value_.cpu_cores = parse_cpu_max(first.text);
+  } else {
+    const auto period = read_file(1, scratch);
+    value_.cpu_cores = period.ok() ? parse_cfs(first.text, period.text) : period.problem;
+    // A quota without a period beside it is half a limit, not "no limit".
+    if (!period.ok() && period.problem == Unknown::kMissing) {
+      value_.cpu_cores = Unknown::kParse;
+    }
+  }
+  value_.failed = is_failure(value_.cpu_cores);
+}
+
+void LimitLevel::read_cpuset(Scratch& scratch) {
+  for (std::size_t i = 0; i < files_.size(); ++i) {
+    const auto list = read_file(i, scratch);
+    value_.cpuset_count = list.ok() ? parse_cpu_list(list.text) : list.problem;
+    if (value_.cpuset_count.known() || is_failure(value_.cpuset_count)) {
+      break;
+    }
+  }
+  value_.failed = is_failure(value_.cpuset_count);
+}
+
+void LimitLevel::read_memory(Scratch& scratch) {
+  const auto limit = read_file(0, scratch);
+  value_.memory_bytes = limit.ok() ? parse_memory_limit(limit.text) : limit.problem;
+  value_.failed = is_failure(value_.memory_bytes);
+}
+
+LimitCache::Chain LimitCache::chain(Controller controller, const Hierarchy::Mount& mount,
+                                    const std::string& path) {
+  Chain out;
+  if (mount.version == CgroupVersion::kNone) {
+    return out;
+  }
+  const std::lock_guard lock(mutex_);
+  std::string directory = mount.directory(path);
+  while (true) {
+    auto& slot = levels_[{controller, directory}];
+    auto level = slot.lock();
+    if (!level || !level->same_directory()) {
+      level = std::make_shared<LimitLevel>(controller, mount.version, directory);
+      slot = level;
+    }
+    out.push_back(std::move(level));
+    if (directory.size() <= mount.path.size()) {
+      break;
+    }
+    directory.resize(directory.rfind('/'));
+  }
+  if (levels_.size() > prune_above_) {  // targets come and go: drop what nobody holds any more
+    for (auto it = levels_.begin(); it != levels_.end();) {
+      it = it->second.expired() ? levels_.erase(it) : std::next(it);
+    }
+    prune_above_ = 2 * levels_.size() + 64;
+  }
+  return out;
+}
+
+LimitLevel::Value LimitCache::root_value(const Chain& chain, Instant now) {
+  const std::lock_guard lock(mutex_);
+  return chain.empty() ? LimitLevel::Value{} : chain.back()->read(now, scratch_);
+}
+
+std::size_t LimitCache::size() {
+  const std::lock_guard lock(mutex_);
+  return levels_.size();
+}
+
+}  // namespace headgate

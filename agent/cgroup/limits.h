@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headgate/clock.h"
+#include "headgate/sample.h"
+
+#include "agent/base/unique_fd.h"
+#include "agent/cgroup/hierarchy.h"
+#include "agent/cgroup/kept_file.h"
+
+namespace headgate {
+
+/// The limit of one controller in one cgroup directory. Shared by every target below it.
+class LimitLevel {
+ public:
+  struct Value {
+    Measured<double> cpu_cores;            ///< kCpu
+    Measured<std::uint32_t> cpuset_count;  ///< kCpuset
+    Measured<std::uint64_t> memory_bytes;  ///< kMemory
+    const char* file = "";                 ///< the one that the value, or the failure, is from
+    bool failed = false;                   ///< a file that is there could not be read or understood
+  };
+
+  LimitLevel(Controller controller, CgroupVersion version, std::string directory);
+
+  /// Room for two files at once: quota and period are needed together.
+  using Scratch = std::array<std::array<char, KeptFile::kBufferBytes>, 2>;
+  /// Reads again unless that was done less than kReuse before `now`: samplers of one tick share one
+  /// read. Not thread-safe; LimitCache locks.
+  const Value& read(Instant now, Scratch& scratch);
+  [[nodiscard]] const std::string& directory() const { return directory_; }
+  /// The names that are tried, for explain.
+  [[nodiscard]] std::vector<std::string> file_names() const;
+  /// False once the directory was removed, or made again under its name.
+  [[nodiscard]] bool same_directory() const;
+
+ private:
+  static constexpr Duration kReuse = std::chrono::milliseconds(50);
+
+  void open_directory();
+  void read_cpu(Scratch& scratch);
+  void read_cpuset(Scratch& scratch);
+  void read_memory(Scratch& scratch);
+  KeptFile::Text read_file(std::size_t index, Scratch& scratch);
+
+  Controller controller_;
+  CgroupVersion version_;
+  std::string directory_;
+  UniqueFd directory_fd_;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+  std::array<KeptFile, 2> files_;
+  bool read_once_ = false;
+  Instant read_at_{};
+  Value value_;
+};
+
+/// The levels of all targets by directory. Thread-safe.
+class LimitCache {
+ public:
+  /// The limits of a cgroup, itself first, then its parents up to the root of the tree.
+  using Chain = std::vector<std::shared_ptr<LimitLevel>>;
+  [[nodiscard]] Chain chain(Controller controller, const Hierarchy::Mount& mount,
+                            const std::string& path);
+
+  /// Calls `visit(index, value)` upwards from the cgroup itself until it returns false.
+  template <class Visit>
+  void visit(const Chain& chain, Instant now, Visit visit) {
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < chain.size(); ++i) {
+      if (!visit(i, chain[i]->read(now, scratch_))) {
+        return;
+      }
+    }
+  }
+  /// The value of the root of the tree alone.
+  [[nodiscard]] LimitLevel::Value root_value(const Chain& chain, Instant now);
+  [[nodiscard]] std::size_t size();
+
+ private:
+  std::mutex mutex_;
+  std::map<std::pair<Controller, std::string>, std::weak_ptr<LimitLevel>> levels_;
+  std::size_t prune_above_ = 64;
+  LimitLevel::Scratch scratch_;
+};
+
+}  // namespace headgate
