@@ -2,12 +2,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "headgate/result.h"
 
 #include "agent/cgroup/hierarchy.h"
 #include "agent/config/config.h"
-#include "headgate/result.h"
+#include "agent/targets/proc.h"
 
 namespace headgate {
 
@@ -28,21 +32,38 @@ struct Located {
 /// Finds targets in /proc and the cgroup trees: by cgroup path, systemd unit or executable. All
 /// paths below `proc_root` and the hierarchy's root, so that a copied tree can be examined.
 /// A target that is not there is an Error that says what was looked for; that is normal.
+/// A search costs one walk (of the cgroup directories for a unit, of /proc for an executable):
+/// call it once a second, not once a tick. Thread-safe: it keeps nothing but what it was made with.
 class Locator {
  public:
   Locator(Hierarchy hierarchy, std::string proc_root);
   [[nodiscard]] Result<std::vector<Located>> locate(const Match& match) const;
-  /// The namespaces of the processes in one cgroup and below.
+  /// The namespaces of the processes in one cgroup and below, in the order of their first process.
   [[nodiscard]] std::vector<Located::Netns> namespaces_of(const std::string& cgroup_path) const;
-  /// Cgroup path of a process, normalised (case B: `/../..` in a private cgroup namespace).
+  /// The processes in one cgroup and below, in rising order; at most kMaxPids.
+  [[nodiscard]] std::vector<int> pids_of(const std::string& cgroup_path) const;
+  /// Cgroup path of a process, normalised (`/../..` in a private cgroup namespace).
+  /// Errors: no such process; it sits in the root cgroup (names the remedy); its cgroup is removed.
   [[nodiscard]] Result<std::string> cgroup_of(int pid) const;
   [[nodiscard]] const Hierarchy& hierarchy() const { return hierarchy_; }
+  /// 0 = it could not be told from any process.
   [[nodiscard]] std::uint32_t host_netns_inode() const { return host_netns_inode_; }
 
+  static constexpr std::size_t kMaxPids = 4096;
+  static constexpr std::size_t kPidsPerNamespace = 16;
+
  private:
+  [[nodiscard]] Result<std::vector<Located>> locate_unit(const std::string& unit) const;
+  [[nodiscard]] Result<std::vector<Located>> locate_exe(const std::string& exe) const;
+  [[nodiscard]] Result<Located> describe(const std::string& path) const;
+  [[nodiscard]] std::optional<std::string> absolute(std::string_view seen) const;
+
   Hierarchy hierarchy_;
-  std::string proc_root_;
+  Proc proc_;
   std::uint32_t host_netns_inode_ = 0;
+  /// The cgroup that a private cgroup namespace calls "/", found by our own process; "" where the
+  /// namespace is the host's or cannot be told.
+  std::string namespace_root_;
 };
 
 /// A TARGET of the command line that is no configured name: "cgroup:/path", "unit:name",
