@@ -73,6 +73,13 @@ struct TargetSnapshot {
   std::vector<std::string> warnings;
 };
 
+/// Attaches of a hook that failed since the start, by errno.
+struct AttachErrors {
+  std::string hook;
+  int sys_errno = 0;
+  std::uint64_t count = 0;
+};
+
 struct AgentSnapshot {
   std::string version;
   std::string revision;
@@ -101,7 +108,10 @@ struct AgentSnapshot {
   Duration lease{};
   Duration last_tick_cost{};                            ///< time spent in the last tick
   Duration last_tick_lag{};                             ///< how late it began
-  std::array<std::uint64_t, 12> tick_cost_histogram{};  ///< <= 2^i * 62.5 us; the last is +Inf
+  /// <= 2^i * 62.5 us; the last is +Inf. Not cumulative: each tick counts in one bucket.
+  std::array<std::uint64_t, 12> tick_cost_histogram{};
+  double tick_cost_seconds_sum = 0;  ///< over all ticks
+  std::vector<AttachErrors> attach_errors;
   double agent_cpu_seconds = 0;
   std::uint64_t agent_resident_bytes = 0;
 };

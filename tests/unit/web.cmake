@@ -1,2 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 headgate_test(log_test unit SOURCES log_test.cc LIBS headgate_base nlohmann_json::nlohmann_json)
+headgate_test(web_test unit
+  SOURCES web_metrics_test.cc web_state_test.cc web_server_test.cc web_control_socket_test.cc
+  LIBS headgate_web nlohmann_json::nlohmann_json)

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/web/control_socket.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/base/log.h"
+#include "agent/base/unique_fd.h"
+
+namespace headgate {
+namespace {
+
+using json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+constexpr int kSchema = 1;
+constexpr std::size_t kRequestBytesMax = 4096;
+constexpr std::size_t kAnswerBytesMax = 256U << 20;
+constexpr milliseconds kPeerTimeout{2000};
+
+Result<sockaddr_un> address_of(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return fail(fmt::format("socket path '{}' has {} bytes, allowed are 1 to {}", path, path.size(),
+                            sizeof(address.sun_path) - 1));
+  }
+  path.copy(address.sun_path, path.size());
+  return address;
+}
+
+const sockaddr* generic(const sockaddr_un& address) {
+  return reinterpret_cast<const sockaddr*>(&address);  // NOLINT: the socket API wants it
+}
+
+UniqueFd stream_socket() { return UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
+
+void set_timeouts(int fd, milliseconds timeout) {
+  timeval value{};
+  value.tv_sec = timeout.count() / 1000;
+  value.tv_usec = (timeout.count() % 1000) * 1000;
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &value, sizeof(value));
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof(value));
+}
+
+Result<void> send_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t sent = send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      return sys_fail(errno, "send");
+    }
+    text.remove_prefix(static_cast<std::size_t>(sent));
+  }
+  return {};
+}
+
+/// Reads up to the first line end, which is not part of the result.
+Result<std::string> receive_line(int fd, std::size_t bytes_max) {
+  std::string text;
+  char buffer[16384];
+  while (true) {
+    const ssize_t received = recv(fd, buffer, sizeof(buffer), 0);
+    if (received < 0) {
+      if (errno == EINTR) continue;
+      return sys_fail(errno, "receive");
+    }
+    const std::string_view chunk(buffer, static_cast<std::size_t>(received));
+    const auto end = chunk.find('\n');
+    text += chunk.substr(0, end);
+    if (text.size() > bytes_max) {
+      break;
+    }
+    if (end != std::string_view::npos) {
+      return text;
+    }
+    if (received == 0) {
+      return fail("the other side closed the connection before the end of the line");
+    }
+  }
+  return fail(fmt::format("a line of more than {} bytes", bytes_max));
+}
+
+std::string dump(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string answer_error(std::string_view message) {
+  return dump({{"schema", kSchema}, {"ok", false}, {"error", message}});
+}
+std::string answer_ok(const json& result) {
+  return dump({{"schema", kSchema}, {"ok", true}, {"result", result}});
+}
+
+std::string answer_of(const std::function<Result<void>()>& handler) {
+  if (!handler) {
+    return answer_error("this agent cannot do that");
+  }
+  const auto done = handler();
+  return done ? answer_ok(nullptr) : answer_error(done.error().message);
+}
+
+std::string answer_of(const std::function<Result<std::string>()>& handler, bool is_json) {
+  if (!handler) {
+    return answer_error("this agent cannot do that");
+  }
+  const auto text = handler();
+  if (!text) {
+    return answer_error(text.error().message);
+  }
+  if (!is_json) {
+    return answer_ok(*text);
+  }
+  // The text is put in as it is: parsing the state of 250 targets only to print it again is waste.
+  return fmt::format("{{\"schema\":{},\"ok\":true,\"result\":{}}}", kSchema, *text);
+}
+
+class UnixControlServer final : public ControlServer {
+ public:
+  UnixControlServer(std::string path, Handlers handlers)
+      : path_(std::move(path)), handlers_(std::move(handlers)) {}
+  UnixControlServer(const UnixControlServer&) = delete;
+  UnixControlServer& operator=(const UnixControlServer&) = delete;
+  UnixControlServer(UnixControlServer&&) = delete;
+  UnixControlServer& operator=(UnixControlServer&&) = delete;
+
+  ~UnixControlServer() override {
+    if (thread_.joinable()) {
+      eventfd_write(stop_.get(), 1);
+      thread_.join();
+    }
+    struct stat now {};
+    if (listener_ && stat(path_.c_str(), &now) == 0 && now.st_ino == inode_ &&
+        now.st_dev == device_) {
+      unlink(path_.c_str());
+    }
+  }
+
+  Result<void> start() {
+    auto address = address_of(path_);
+    if (!address) {
+      return tl::unexpected<Error>(address.error());
+    }
+    std::error_code error;
+    const auto directory = std::filesystem::path(path_).parent_path();
+    if (!directory.empty() && std::filesystem::create_directories(directory, error)) {
+      std::filesystem::permissions(directory, std::filesystem::perms(0755), error);
+    }
+    if (error) {
+      return fail(fmt::format("socket {}: cannot make the directory {}: {}", path_,
+                              directory.string(), error.message()));
+    }
+    if (auto cleared = clear_stale(*address); !cleared) {
+      return cleared;
+    }
+    stop_.reset(eventfd(0, EFD_CLOEXEC));
+    UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!stop_ || !listener) {
+      return sys_fail(errno, fmt::format("socket {}", path_));
+    }
+    // bind() makes the file with the mode of the socket's own inode (unix(7)), so that there is no
+    // moment in which others could connect.
+    if (fchmod(listener.get(), 0600) != 0 ||
+        bind(listener.get(), generic(*address), sizeof(*address)) != 0 ||
+        listen(listener.get(), 8) != 0) {
+      return sys_fail(errno, fmt::format("socket {}: cannot listen", path_));
+    }
+    struct stat made {};
+    if (stat(path_.c_str(), &made) != 0) {
+      return sys_fail(errno, fmt::format("socket {}", path_));
+    }
+    inode_ = made.st_ino;
+    device_ = made.st_dev;
+    listener_ = std::move(listener);
+    thread_ = std::thread([this] { serve(); });
+    return {};
+  }
+
+ private:
+  Result<void> clear_stale(const sockaddr_un& address) const {
+    struct stat there {};
+    if (lstat(path_.c_str(), &there) != 0) {
+      return {};
+    }
+    if (!S_ISSOCK(there.st_mode)) {
+      return fail(
+          fmt::format("socket {}: something that is no socket has this name; remove it or "
+                      "choose another path with --socket",
+                      path_));
+    }
+    const UniqueFd probe = stream_socket();
+    if (connect(probe.get(), generic(address), sizeof(address)) == 0) {
+      return fail(
+          fmt::format("socket {}: another agent is listening on it; stop it or choose "
+                      "another path with --socket",
+                      path_));
+    }
+    if (errno != ECONNREFUSED) {
+      return sys_fail(errno, fmt::format("socket {}: cannot tell whether an agent listens", path_));
+    }
+    if (unlink(path_.c_str()) != 0 && errno != ENOENT) {
+      return sys_fail(errno,
+                      fmt::format("socket {}: cannot replace the one of a dead agent", path_));
+    }
+    return {};
+  }
+
+  void serve() {
+    pollfd fds[2] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+    while (true) {
+      if (poll(fds, 2, -1) < 0) {
+        if (errno == EINTR) continue;
+        log::error("the control socket does not work any more", {{"errno", errno}});
+        return;
+      }
+      if (fds[1].revents != 0) {
+        return;
+      }
+      const UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (peer) {
+        serve_one(peer.get());
+      }
+    }
+  }
+
+  void serve_one(int fd) const {
+    set_timeouts(fd, kPeerTimeout);
+    ucred credentials{};
+    socklen_t size = sizeof(credentials);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 ||
+        (credentials.uid != 0 && credentials.uid != geteuid())) {
+      log::warn("refused a client of the control socket", {{"uid", credentials.uid}});
+      static_cast<void>(send_all(fd, answer_error("only root may use this socket") + "\n"));
+      return;
+    }
+    const auto request = receive_line(fd, kRequestBytesMax);
+    const std::string answer =
+        request ? answer_to(*request) : answer_error(request.error().message);
+    // A client that went away has no use for the answer.
+    static_cast<void>(send_all(fd, answer + "\n"));
+  }
+
+  [[nodiscard]] std::string answer_to(const std::string& line) const {
+    const json request = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!request.is_object() || !request.contains("verb") || !request["verb"].is_string()) {
+      return answer_error("the request is not {\"verb\":\"...\"}");
+    }
+    const auto& verb = request["verb"].get_ref<const std::string&>();
+    if (verb == "state") return answer_of(handlers_.state, true);
+    if (verb == "config") return answer_of(handlers_.config, false);
+    if (verb == "off") return answer_of(handlers_.off);
+    if (verb == "on") return answer_of(handlers_.on);
+    if (verb == "reload") return answer_of(handlers_.reload);
+    return answer_error(
+        fmt::format("unknown verb '{}'; known are state, config, off, on, reload", verb));
+  }
+
+  std::string path_;
+  Handlers handlers_;
+  UniqueFd stop_;
+  UniqueFd listener_;
+  ino_t inode_ = 0;
+  dev_t device_ = 0;
+  std::thread thread_;
+};
+
+/// "result" of the answer, or its error.
+Result<json> ask(const std::string& path, milliseconds timeout, std::string_view verb) {
+  const auto address = address_of(path);
+  if (!address) {
+    return tl::unexpected<Error>(address.error());
+  }
+  const UniqueFd fd = stream_socket();
+  if (!fd) {
+    return sys_fail(errno, "socket");
+  }
+  if (connect(fd.get(), generic(*address), sizeof(*address)) != 0) {
+    const int cause = errno;
+    if (cause == ENOENT || cause == ECONNREFUSED) {
+      return tl::unexpected<Error>(
+          Error{fmt::format("no agent is listening on {}: is headgate running? (--socket names "
+                            "another path)",
+                            path),
+                cause});
+    }
+    if (cause == EACCES || cause == EPERM) {
+      return tl::unexpected<Error>(
+          Error{fmt::format("no permission to connect to {}: run this as root", path), cause});
+    }
+    return sys_fail(cause, fmt::format("connect to {}", path));
+  }
+  set_timeouts(fd.get(), timeout);
+  if (auto sent = send_all(fd.get(), dump({{"verb", verb}}) + "\n"); !sent) {
+    return tl::unexpected<Error>(sent.error().within(path));
+  }
+  const auto line = receive_line(fd.get(), kAnswerBytesMax);
+  if (!line) {
+    if (line.error().sys_errno == EAGAIN) {
+      return fail(fmt::format("{}: the agent did not answer within {} ms", path, timeout.count()));
+    }
+    return tl::unexpected<Error>(line.error().within(path));
+  }
+  json answer = json::parse(*line, nullptr, /*allow_exceptions=*/false);
+  if (!answer.is_object() || !answer.contains("ok") || !answer["ok"].is_boolean()) {
+    return fail(fmt::format("{}: what answers there is not a headgate agent", path));
+  }
+  if (!answer["ok"].get<bool>()) {
+    const auto error = answer.find("error");
+    return fail(error != answer.end() && error->is_string()
+                    ? error->get<std::string>()
+                    : fmt::format("{}: the agent refused without a reason", path));
+  }
+  return answer.contains("result") ? std::move(answer["result"]) : json(nullptr);
+}
+
+Result<void> tell(const std::string& path, milliseconds timeout, std::string_view verb) {
+  auto answer = ask(path, timeout, verb);
+  if (!answer) {
+    return tl::unexpected<Error>(answer.error());
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& path,
+                                                            Handlers handlers) {
+  auto server = std::make_unique<UnixControlServer>(path, std::move(handlers));
+  if (auto started = server->start(); !started) {
+    return tl::unexpected<Error>(started.error());
+  }
+  return server;
+}
+
+Result<std::string> ControlClient::state() const {
+  const auto answer = ask(path_, timeout_, "state");
+  if (!answer) {
+    return tl::unexpected<Error>(answer.error());
+  }
+  return dump(*answer);
+}
+
+Result<std::string> ControlClient::config() const {
+  const auto answer = ask(path_, timeout_, "config");
+  if (!answer) {
+    return tl::unexpected<Error>(answer.error());
+  }
+  if (!answer->is_string()) {
+    return fail(fmt::format("{}: the answer is not a text", path_));
+  }
+  return answer->get<std::string>();
+}
+
+Result<void> ControlClient::off() const { return tell(path_, timeout_, "off"); }
+Result<void> ControlClient::on() const { return tell(path_, timeout_, "on"); }
+Result<void> ControlClient::reload() const { return tell(path_, timeout_, "reload"); }
+
+}  // namespace headgate

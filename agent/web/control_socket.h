@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "headgate/result.h"
+
+namespace headgate {
+
+inline constexpr std::string_view kDefaultSocketPath = "/run/headgate/headgate.sock";
+
+/// The unix socket through which the verbs (`status`, `off`, ...) talk to a running agent.
+///
+/// One connection, one request line, one answer line:
+///   {"verb":"state"}   ->  {"schema":1,"ok":true,"result":{...}}      (the state as JSON)
+///   {"verb":"config"}  ->  {"schema":1,"ok":true,"result":"..."}      (effective YAML)
+///   {"verb":"off"}, {"verb":"on"}, {"verb":"reload"}  ->  {"schema":1,"ok":true,"result":null}
+///   failure            ->  {"schema":1,"ok":false,"error":"..."}
+/// Only root and the agent's own user are heard: mode 0600, and the peer's credentials are checked.
+class ControlServer {
+ public:
+  /// Called by the server's thread, one at a time.
+  struct Handlers {
+    std::function<Result<std::string>()> state;   ///< JSON text
+    std::function<Result<std::string>()> config;  ///< YAML text
+    std::function<Result<void>()> off;
+    std::function<Result<void>()> on;
+    std::function<Result<void>()> reload;
+  };
+
+  /// Listens when it returns. Makes the directory (0755) where it is missing; replaces the socket
+  /// of an agent that is dead. Errors: a living agent listens there, something that is no socket
+  /// has the name, the path is too long.
+  [[nodiscard]] static Result<std::unique_ptr<ControlServer>> start(const std::string& path,
+                                                                    Handlers handlers);
+  ControlServer() = default;
+  ControlServer(const ControlServer&) = delete;
+  ControlServer& operator=(const ControlServer&) = delete;
+  ControlServer(ControlServer&&) = delete;
+  ControlServer& operator=(ControlServer&&) = delete;
+  /// Removes the socket, unless another agent has replaced it meanwhile.
+  virtual ~ControlServer() = default;
+};
+
+/// The other end. Each call is a connection of its own; errors say what to do.
+class ControlClient {
+ public:
+  explicit ControlClient(std::string path = std::string(kDefaultSocketPath),
+                         std::chrono::milliseconds timeout = std::chrono::seconds(5))
+      : path_(std::move(path)), timeout_(timeout) {}
+
+  [[nodiscard]] Result<std::string> state() const;   ///< JSON text
+  [[nodiscard]] Result<std::string> config() const;  ///< YAML text
+  [[nodiscard]] Result<void> off() const;
+  [[nodiscard]] Result<void> on() const;
+  [[nodiscard]] Result<void> reload() const;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace headgate

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/web/metrics.h"
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include "agent/web/words.h"
+
+namespace headgate::web {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+using Label = std::pair<std::string_view, std::string_view>;
+using Labels = std::initializer_list<Label>;
+
+ClientMetric labelled(Labels labels) {
+  ClientMetric metric;
+  metric.label.reserve(labels.size());
+  for (const auto& [name, value] : labels) {
+    metric.label.push_back({std::string(name), valid_utf8(value)});
+  }
+  return metric;
+}
+
+/// One metric family under construction. A family in which nothing is known is left out whole.
+class Family {
+ public:
+  Family(std::string_view name, std::string_view help, MetricType type) {
+    family_.name = name;
+    family_.help = help;
+    family_.type = type;
+  }
+
+  void add(Labels labels, double value) {
+    if (!std::isfinite(value)) {
+      return;
+    }
+    ClientMetric metric = labelled(labels);
+    if (family_.type == MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+    family_.metric.push_back(std::move(metric));
+  }
+  void add(Labels labels, std::uint64_t value) { add(labels, static_cast<double>(value)); }
+  void add(Labels labels, bool value) { add(labels, value ? 1.0 : 0.0); }
+  void add(Labels labels, const Measured<Ratio>& value) {
+    if (value.known()) {
+      add(labels, (*value).value);
+    }
+  }
+  void add(Labels labels, const Measured<std::uint64_t>& value) {
+    if (value.known()) {
+      add(labels, *value);
+    }
+  }
+  void add(Labels labels, const Measured<double>& value) {
+    if (value.known()) {
+      add(labels, *value);
+    }
+  }
+  void add(const ClientMetric::Histogram& histogram) {
+    ClientMetric metric;
+    metric.histogram = histogram;
+    family_.metric.push_back(std::move(metric));
+  }
+
+  void move_to(std::vector<MetricFamily>& families) {
+    if (!family_.metric.empty()) {
+      families.push_back(std::move(family_));
+    }
+  }
+
+ private:
+  MetricFamily family_;
+};
+
+class Families {
+ public:
+  void one(std::string_view name, std::string_view help, MetricType type, double value) {
+    Family family(name, help, type);
+    family.add({}, value);
+    family.move_to(families_);
+  }
+  void add(Family family) { family.move_to(families_); }
+  [[nodiscard]] std::string serialize() const {
+    return prometheus::TextSerializer().Serialize(families_);
+  }
+
+ private:
+  std::vector<MetricFamily> families_;
+};
+
+Family gauge(std::string_view name, std::string_view help) {
+  return {name, help, MetricType::Gauge};
+}
+Family counter(std::string_view name, std::string_view help) {
+  return {name, help, MetricType::Counter};
+}
+
+/// A target with its value of the label "target". Two things that one target of the configuration
+/// matches have one name; two equal label sets would make the whole scrape fail, so that from the
+/// second on the instance is part of the value.
+struct Named {
+  const TargetSnapshot& target;
+  std::string label;
+};
+
+std::vector<Named> name_targets(const AgentSnapshot& snapshot) {
+  std::vector<Named> named;
+  std::set<std::string> used;
+  named.reserve(snapshot.targets.size());
+  for (const TargetSnapshot& target : snapshot.targets) {
+    std::string label = target.name;
+    if (used.contains(label)) {
+      label += '@' + target.instance;
+    }
+    for (int n = 2; !used.insert(label).second; ++n) {
+      label = fmt::format("{}@{}#{}", target.name, target.instance, n);
+    }
+    named.push_back({target, std::move(label)});
+  }
+  return named;
+}
+
+/// The hook that makes the verdicts of a target: sock_ops only counts.
+std::string verdict_hook(const TargetSnapshot& target) {
+  for (const HookStatus& hook : target.hooks) {
+    if (hook.hook != "sock_ops" && hook.program_id != 0) {
+      return hook.hook;
+    }
+  }
+  return "sk_lookup";
+}
+
+std::string file_name(std::string_view path) {
+  const auto slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+// Reading per CPU and part by part may see a part before its sum: never below 0.
+std::uint64_t minus(std::uint64_t whole, std::uint64_t part) {
+  return whole > part ? whole - part : 0;
+}
+
+void add_verdicts(Families& out, std::span<const Named> targets) {
+  Family verdicts = counter(
+      "headgate_verdicts_total",
+      "Verdicts in the kernel, one a try (a retransmitted SYN is judged again), by the reason for "
+      "it. verdict is admit or refuse; headgate_attempts_* say in which form it was refused.");
+  Family would = counter("headgate_would_refuse_total",
+                         "Tries that the policy speaks against, refused or not (mode observe, "
+                         "exempt source, lease run out), by reason.");
+  for (const auto& [target, label] : targets) {
+    const std::string hook = verdict_hook(target);
+    for (const EndpointSnapshot& endpoint : target.endpoints) {
+      const headgate_counters& c = endpoint.counters;
+      const auto verdict = [&](std::string_view word, std::string_view reason,
+                               std::uint64_t value) {
+        verdicts.add({{"target", label},
+                      {"endpoint", endpoint.name},
+                      {"hook", hook},
+                      {"verdict", word},
+                      {"reason", reason}},
+                     value);
+      };
+      const std::uint64_t special = c.admitted_exempt + c.admitted_stale + c.admitted_probe +
+                                    c.admitted_observed + c.admitted_capped;
+      verdict("admit", "none", minus(c.admitted, special));
+      verdict("admit", "exempt", c.admitted_exempt);
+      verdict("admit", "stale", c.admitted_stale);
+      verdict("admit", "probe", c.admitted_probe);
+      verdict("admit", "observed", c.admitted_observed);
+      verdict("admit", "capped", c.admitted_capped);
+      verdict("admit", "ticket", c.repeats);
+      for (int r = HEADGATE_REASON_CIRCUIT; r < HEADGATE_REASON_COUNT; ++r) {
+        const std::string_view reason = to_string(static_cast<headgate_reason>(r));
+        verdict("refuse", reason, c.refused[r]);
+        would.add(
+            {{"target", label}, {"endpoint", endpoint.name}, {"hook", hook}, {"reason", reason}},
+            std::uint64_t{c.would_refuse[r]});
+      }
+    }
+  }
+  out.add(std::move(verdicts));
+  out.add(std::move(would));
+}
+
+void add_endpoints(Families& out, std::span<const Named> targets) {
+  struct Column {
+    std::string_view name;
+    std::string_view help;
+    __u64 headgate_counters::*field;
+  };
+  static constexpr std::array kColumns{
+      Column{"headgate_attempts_offered_total", "Attempts (distinct connects) that came in.",
+             &headgate_counters::offered},
+      Column{"headgate_attempts_admitted_total", "Attempts admitted, for whatever cause.",
+             &headgate_counters::admitted},
+      Column{"headgate_attempts_reset_total", "Attempts answered by RST, or ICMP for UDP.",
+             &headgate_counters::reset},
+      Column{"headgate_attempts_deferred_total", "Attempts met with silence at their first try.",
+             &headgate_counters::deferred},
+      Column{"headgate_attempts_deferred_admitted_total", "Attempts admitted at a later try.",
+             &headgate_counters::admitted_deferred},
+      Column{"headgate_attempts_expired_total",
+             "Deferred attempts reset because they had waited for the deadline.",
+             &headgate_counters::expired},
+      Column{"headgate_attempts_dropped_total", "Attempts dropped silently for good.",
+             &headgate_counters::dropped},
+      Column{"headgate_pit_missing_total", "Deferrals that had to be resets: no pit socket.",
+             &headgate_counters::pit_missing},
+      Column{"headgate_connections_established_total",
+             "Connections whose handshake the server completed, seen by sock_ops.",
+             &headgate_counters::established},
+      Column{"headgate_connections_closed_total", "Connections closed, seen by sock_ops.",
+             &headgate_counters::closed},
+      Column{"headgate_received_bytes_total", "Payload received by connections that have closed.",
+             &headgate_counters::received_bytes},
+  };
+  for (const Column& column : kColumns) {
+    Family family = counter(column.name, column.help);
+    for (const auto& [target, label] : targets) {
+      for (const EndpointSnapshot& endpoint : target.endpoints) {
+        family.add({{"target", label}, {"endpoint", endpoint.name}},
+                   std::uint64_t{endpoint.counters.*column.field});
+      }
+    }
+    out.add(std::move(family));
+  }
+
+  Family admit = gauge("headgate_admit_ratio",
+                       "Share of the attempts that the last decision admits; with the circuit open "
+                       "0, whatever the probe lets in.");
+  Family in_flight = gauge("headgate_connections_in_flight", "Connections that are open now.");
+  for (const auto& [target, label] : targets) {
+    for (const EndpointSnapshot& endpoint : target.endpoints) {
+      const Labels labels{{"target", label}, {"endpoint", endpoint.name}};
+      if (target.state != State::kUnknown) {
+        const bool circuit = (endpoint.policy.flags & HEADGATE_ARM_CIRCUIT) != 0;
+        admit.add(labels, circuit ? 0.0 : endpoint.decision.admit.value());
+      }
+      if (endpoint.in_flight_known) {
+        in_flight.add(labels, endpoint.in_flight);
+      }
+    }
+  }
+  out.add(std::move(admit));
+  out.add(std::move(in_flight));
+}
+
+void add_levels(Families& out, std::span<const Named> targets) {
+  Family level = gauge("headgate_water_level_ratio",
+                       "Use over the target's own limit. cpu: raw, fast (110 ms) and slow (2 s) "
+                       "means, above 1 in bursts; memory: working set.");
+  Family throttled =
+      gauge("headgate_throttled_ratio", "Share of the CFS periods in which the quota ran out.");
+  Family pressure = gauge("headgate_pressure_ratio",
+                          "Share of the time in which some task waited for the resource (PSI).");
+  Family thresholds = gauge("headgate_threshold_ratio", "Levels at which the strategy acts.");
+  Family cores = gauge("headgate_cpu_limit_cores", "Cores that the target may use.");
+  Family memory_limit = gauge("headgate_memory_limit_bytes", "Memory that the target may use.");
+  Family working_set =
+      gauge("headgate_memory_working_set_bytes", "Memory in use without inactive file cache.");
+  Family usage = counter("headgate_cpu_usage_seconds_total", "CPU time used by the target.");
+  Family limit_source =
+      gauge("headgate_limit_source", "Where the limit of a resource comes from; always 1.");
+  for (const auto& [target, label] : targets) {
+    const Signals& s = target.signals;
+    level.add({{"target", label}, {"resource", "cpu"}, {"kind", "raw"}}, s.cpu);
+    level.add({{"target", label}, {"resource", "cpu"}, {"kind", "fast"}}, s.cpu_fast);
+    level.add({{"target", label}, {"resource", "cpu"}, {"kind", "slow"}}, s.cpu_slow);
+    level.add({{"target", label}, {"resource", "memory"}, {"kind", "raw"}}, s.memory);
+    throttled.add({{"target", label}}, s.throttled);
+    pressure.add({{"target", label}, {"resource", "cpu"}}, s.cpu_pressure);
+    pressure.add({{"target", label}, {"resource", "memory"}}, s.memory_pressure);
+    for (const Strategy::Threshold& threshold : target.thresholds) {
+      thresholds.add({{"target", label}, {"threshold", threshold.name}}, threshold.value);
+    }
+    const Sample& sample = target.sample;
+    cores.add({{"target", label}}, sample.limits.cpu_cores);
+    memory_limit.add({{"target", label}}, sample.limits.memory_bytes);
+    if (sample.cpu_usage_ns.known()) {
+      usage.add({{"target", label}}, static_cast<double>(*sample.cpu_usage_ns) * 1e-9);
+    }
+    if (sample.memory_current_bytes.known() && sample.memory_inactive_file_bytes.known()) {
+      working_set.add({{"target", label}},
+                      minus(*sample.memory_current_bytes, *sample.memory_inactive_file_bytes));
+    }
+    if (target.present) {
+      limit_source.add({{"target", label},
+                        {"resource", "cpu"},
+                        {"source", headgate::to_string(sample.limits.cpu_source)}},
+                       true);
+      limit_source.add({{"target", label},
+                        {"resource", "memory"},
+                        {"source", headgate::to_string(sample.limits.memory_source)}},
+                       true);
+    }
+  }
+  for (Family* family : {&level, &throttled, &pressure, &thresholds, &cores, &memory_limit,
+                         &working_set, &usage, &limit_source}) {
+    out.add(std::move(*family));
+  }
+}
+
+constexpr std::array kModes{Mode::kEnforce, Mode::kObserve, Mode::kOff};
+
+void add_targets(Families& out, std::span<const Named> targets) {
+  Family state = gauge("headgate_state", "State of the target: 1 for the one it is in.");
+  Family mode = gauge("headgate_target_mode", "Mode of the target: 1 for the one in force.");
+  Family present = gauge("headgate_target_present", "1 while the target's cgroup exists.");
+  Family age = gauge("headgate_sample_age_seconds", "Age of the target's last sample.");
+  Family lease =
+      gauge("headgate_lease_valid",
+            "1 while the lease of the target's policy runs; without it all is admitted.");
+  Family waiting = gauge("headgate_waiting_attempts", "Deferred attempts that wait now.");
+  Family hooks = gauge("headgate_hook_info", "Hooks of the targets; always 1.");
+  for (const auto& [target, label] : targets) {
+    for (int s = 0; s < static_cast<int>(State::kCount); ++s) {
+      const auto value = static_cast<State>(s);
+      state.add({{"target", label}, {"state", headgate::to_string(value)}}, target.state == value);
+    }
+    for (const Mode value : kModes) {
+      mode.add({{"target", label}, {"mode", headgate::to_string(value)}}, target.mode == value);
+    }
+    present.add({{"target", label}}, target.present);
+    if (target.sample_age_s) {
+      age.add({{"target", label}}, *target.sample_age_s);
+    }
+    lease.add({{"target", label}}, target.lease_valid);
+    waiting.add({{"target", label}}, target.waiting);
+    for (const HookStatus& hook : target.hooks) {
+      const std::string prog_id = fmt::format("{}", hook.program_id);
+      hooks.add({{"target", label},
+                 {"hook", hook.hook},
+                 {"where", hook.where},
+                 {"mode", hook.mode},
+                 {"variant", hook.variant},
+                 {"prog_id", prog_id}},
+                true);
+    }
+  }
+  for (Family* family : {&state, &mode, &present, &age, &lease, &waiting, &hooks}) {
+    out.add(std::move(*family));
+  }
+}
+
+void add_errors(Families& out, const AgentSnapshot& snapshot) {
+  std::map<std::pair<std::string, Unknown>, std::uint64_t> by_file;
+  for (const TargetSnapshot& target : snapshot.targets) {
+    for (const auto& [where, count] : target.sample_errors_by_file) {
+      by_file[{file_name(where.first), where.second}] += count;
+    }
+  }
+  Family samples = counter("headgate_sample_errors_total",
+                           "Reads of kernel files that gave no number, by file and reason.");
+  for (const auto& [where, count] : by_file) {
+    samples.add({{"file", where.first}, {"reason", headgate::to_string(where.second)}}, count);
+  }
+  out.add(std::move(samples));
+
+  Family attach = counter("headgate_attach_errors_total", "Attaches of hooks that failed.");
+  for (const AttachErrors& errors : snapshot.attach_errors) {
+    const std::string name = errno_name(errors.sys_errno);
+    attach.add({{"hook", errors.hook}, {"errno", name}}, errors.count);
+  }
+  out.add(std::move(attach));
+  out.one("headgate_map_update_errors_total", "Policies that could not be stored in the kernel.",
+          MetricType::Counter, static_cast<double>(snapshot.map_update_errors));
+  out.one("headgate_orphans_removed_total", "Pins and slots of targets that are gone, removed.",
+          MetricType::Counter, static_cast<double>(snapshot.orphans_removed));
+}
+
+ClientMetric::Histogram tick_histogram(const AgentSnapshot& snapshot) {
+  ClientMetric::Histogram histogram;
+  constexpr double kFirstBoundSeconds = 62.5e-6;
+  const std::size_t last = snapshot.tick_cost_histogram.size() - 1;
+  std::uint64_t cumulative = 0;
+  for (std::size_t i = 0; i <= last; ++i) {
+    cumulative += snapshot.tick_cost_histogram[i];
+    const double bound = i == last ? std::numeric_limits<double>::infinity()
+                                   : kFirstBoundSeconds * static_cast<double>(1ULL << i);
+    histogram.bucket.push_back({cumulative, bound});
+  }
+  histogram.sample_count = cumulative;
+  histogram.sample_sum = snapshot.tick_cost_seconds_sum;
+  return histogram;
+}
+
+void add_agent(Families& out, const AgentSnapshot& snapshot) {
+  Family build = gauge("headgate_build_info", "What is running; always 1.");
+  build.add({{"version", snapshot.version},
+             {"revision", snapshot.revision},
+             {"compiler", snapshot.compiler}},
+            true);
+  out.add(std::move(build));
+
+  Family mode = gauge("headgate_mode", "Global mode: 1 for the one in force.");
+  for (const Mode value : kModes) {
+    mode.add({{"mode", headgate::to_string(value)}}, snapshot.mode == value);
+  }
+  out.add(std::move(mode));
+  out.one("headgate_kill_switch", "1 after `headgate off`: everything is admitted.",
+          MetricType::Gauge, snapshot.killed_switch ? 1 : 0);
+  out.one("headgate_standby", "1 while another agent on the node holds the lock.",
+          MetricType::Gauge, snapshot.standby ? 1 : 0);
+  out.one("headgate_pinned", "1 while the maps outlive the agent in bpffs.", MetricType::Gauge,
+          snapshot.pinned ? 1 : 0);
+
+  out.one("headgate_config_last_reload_successful", "1 if the last reload was taken over.",
+          MetricType::Gauge, snapshot.config_last_reload_successful ? 1 : 0);
+  if (snapshot.config_last_reload_success_unix_s > 0) {
+    out.one("headgate_config_last_reload_success_timestamp_seconds",
+            "When the configuration in force was taken over.", MetricType::Gauge,
+            static_cast<double>(snapshot.config_last_reload_success_unix_s));
+  }
+  // A sample is a double: 48 bits are exact, 64 are not.
+  out.one("headgate_config_hash", "Low 48 bits of the hash of the configuration in force.",
+          MetricType::Gauge, static_cast<double>(snapshot.config_hash & 0xffff'ffff'ffffULL));
+
+  Family ticks =
+      Family("headgate_tick_duration_seconds", "Time spent in a tick.", MetricType::Histogram);
+  ticks.add(tick_histogram(snapshot));
+  out.add(std::move(ticks));
+  out.one("headgate_tick_lag_seconds", "How late the last tick began.", MetricType::Gauge,
+          seconds(snapshot.last_tick_lag));
+  out.one("headgate_ticks_missed_total", "Ticks left out because the agent was late.",
+          MetricType::Counter, static_cast<double>(snapshot.ticks_missed));
+
+  out.one("process_cpu_seconds_total", "CPU time used by the agent.", MetricType::Counter,
+          snapshot.agent_cpu_seconds);
+  if (snapshot.agent_resident_bytes > 0) {
+    out.one("process_resident_memory_bytes", "Resident memory of the agent.", MetricType::Gauge,
+            static_cast<double>(snapshot.agent_resident_bytes));
+  }
+  if (snapshot.unix_ms > 0) {
+    out.one("process_start_time_seconds", "When the agent started.", MetricType::Gauge,
+            static_cast<double>(snapshot.unix_ms) * 1e-3 - seconds(snapshot.uptime));
+  }
+}
+
+}  // namespace
+
+std::string to_metrics(const AgentSnapshot& snapshot) {
+  Families out;
+  const std::vector<Named> targets = name_targets(snapshot);
+  add_agent(out, snapshot);
+  add_targets(out, targets);
+  add_levels(out, targets);
+  add_verdicts(out, targets);
+  add_endpoints(out, targets);
+  add_errors(out, snapshot);
+  return out.serialize();
+}
+
+}  // namespace headgate::web
