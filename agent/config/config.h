@@ -21,6 +21,8 @@ namespace headgate {
 struct Place {
   int line = 0;
   int column = 0;
+  /// All places are equal: two configurations are equal when they say the same, wherever it stands.
+  friend constexpr bool operator==(const Place& /*a*/, const Place& /*b*/) { return true; }
 };
 
 enum class Mode : std::uint8_t { kEnforce, kObserve, kOff };
@@ -31,27 +33,35 @@ struct MatchPods {
   std::vector<std::string> namespaces;
   std::string selector;
   std::string container;
+  bool operator==(const MatchPods&) const = default;
 };
 struct MatchUnit {
   std::string unit;  ///< "otelcol.service"
+  bool operator==(const MatchUnit&) const = default;
 };
 struct MatchCgroup {
   std::string path;  ///< below the cgroup root, begins with '/', not "/" itself
+  bool operator==(const MatchCgroup&) const = default;
 };
 struct MatchProcess {
   std::string exe;  ///< absolute path of the executable
+  bool operator==(const MatchProcess&) const = default;
 };
 using Match = std::variant<MatchPods, MatchUnit, MatchCgroup, MatchProcess>;
 
 struct CapacityConfig {
   std::optional<double> cpu_cores;  ///< empty = auto
   std::optional<std::uint64_t> memory_bytes;
+  bool operator==(const CapacityConfig&) const = default;
 };
 
 struct StrategyConfig {
   std::string name = "graded";
   Params params;
+  /// The parameters as one would write them, with their units (Params holds seconds).
+  std::map<std::string, std::string, std::less<>> shown;
   Place place;
+  bool operator==(const StrategyConfig&) const = default;
 };
 
 struct MemoryConfig {
@@ -60,6 +70,7 @@ struct MemoryConfig {
   double close = 0.87;
   /// bytes; empty = auto, 0 = off
   std::optional<std::uint64_t> live_budget_bytes;
+  bool operator==(const MemoryConfig&) const = default;
 };
 
 struct ExemptConfig {
@@ -67,6 +78,7 @@ struct ExemptConfig {
   std::optional<std::vector<std::string>> sources;
   double rate_per_s = 20;  ///< for the node's addresses, where its connects are not known exactly
   std::vector<std::string> paths;
+  bool operator==(const ExemptConfig&) const = default;
 };
 
 enum class RefuseForm : std::uint8_t {
@@ -83,6 +95,7 @@ enum class RefuseForm : std::uint8_t {
 struct RefuseConfig {
   RefuseForm form = RefuseForm::kReset;
   Duration defer_deadline = std::chrono::seconds(8);
+  bool operator==(const RefuseConfig&) const = default;
 };
 
 struct RouteConfig {
@@ -91,6 +104,7 @@ struct RouteConfig {
   Criticality criticality = Criticality::kCritical;
   Probability floor;
   Place place;
+  bool operator==(const RouteConfig&) const = default;
 };
 
 struct EndpointConfig {
@@ -102,6 +116,7 @@ struct EndpointConfig {
   RefuseConfig refuse;
   std::vector<RouteConfig> routes;
   Place place;
+  bool operator==(const EndpointConfig&) const = default;
 };
 
 struct TargetConfig {
@@ -117,6 +132,7 @@ struct TargetConfig {
   ExemptConfig exempt;
   std::vector<EndpointConfig> endpoints;
   Place place;
+  bool operator==(const TargetConfig&) const = default;
 };
 
 struct Config {
@@ -126,6 +142,8 @@ struct Config {
   std::vector<TargetConfig> targets;
   std::string source;      ///< file it was read from; empty = made from the command line
   std::uint64_t hash = 0;  ///< FNV-1a of the text
+  /// They say the same; source, hash and places do not count.
+  bool operator==(const Config& other) const;
 };
 
 /// The stricter of the global and the target's own mode: off > observe > enforce.

@@ -6,9 +6,10 @@
 #include <string_view>
 #include <vector>
 
-#include "agent/config/config.h"
 #include "headgate/result.h"
 #include "headgate/strategy.h"
+
+#include "agent/config/config.h"
 
 namespace headgate {
 
@@ -23,7 +24,8 @@ struct Problem {
   std::string message;  ///< what is wrong and what is allowed
   std::string nearest;  ///< nearest valid name, for unknown keys and words; else empty
 };
-/// "headgate.yaml:12:7: error: targets[0].treshold: unknown key; did you mean 'threshold'?"
+/// "headgate.yaml:12:7: error: targets[0].tagret: unknown key 'tagret' (value 0.8); did you mean
+/// 'target'? ..."
 [[nodiscard]] std::string to_string(const Problem& problem);
 
 /// The outcome of reading a text: valid = no problem is an error. All problems are found, not only
@@ -42,12 +44,18 @@ struct LoadedConfig {
 [[nodiscard]] LoadedConfig load_config_file(const std::string& path,
                                             std::span<const StrategyInfo> strategies);
 
-/// `--protect TARGET --port N[/PROTOCOL]`: the configuration it amounts to. Errors name the flag.
+/// `--protect TARGET --port N[/PROTOCOL]`: the configuration it amounts to; each target gets all
+/// the ports. TARGET: cgroup:/PATH, unit:NAME (or just NAME.service, .scope, .slice), exe:/PATH (or
+/// process:/PATH). N: a port, a range or a list of them. With `strategies` the defaults of the
+/// strategy are written in, as load_config() does. Errors name the flag.
 [[nodiscard]] Result<Config> config_from_flags(const std::vector<std::string>& protect,
-                                               const std::vector<std::string>& ports, Mode mode);
-/// The whole configuration with every default written out, valid YAML (shown at /config).
+                                               const std::vector<std::string>& ports, Mode mode,
+                                               std::span<const StrategyInfo> strategies = {});
+/// The whole configuration with every default written out, valid YAML (shown at /config): read
+/// again it gives an equal Config.
 [[nodiscard]] std::string to_yaml(const Config& config);
-/// Differences of two configurations as lines "+ ...", "- ...", for `check --diff`. Empty = same.
+/// Differences of two configurations as lines "- targets[NAME].target: 0.9" (before) and "+ ..."
+/// (after), for `check --diff`. Empty = same. Targets and endpoints are told by name, not position.
 [[nodiscard]] std::string diff(const Config& before, const Config& after);
 /// JSON schema (draft 2020-12) of the configuration, made from the same tables as the checks.
 [[nodiscard]] std::string json_schema(std::span<const StrategyInfo> strategies);
