@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "deploy/demo/results.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace headgate::demo {
+namespace {
+
+constexpr double kServedShare = 0.75;
+constexpr double kP99_s = 1.5;
+constexpr double kCalmRefused = 0.09;
+constexpr double kBack_s = 3.0;
+// Where the collector used less than this of its quota and met its end in fewer than half of the
+// periods, something else was the limit.
+constexpr double kQuotaReached = 0.85;
+constexpr double kLateGenerator_s = 0.1;
+
+struct Tally {
+  std::uint64_t offered = 0, ok = 0;
+};
+
+/// See PhaseSummary::back_s.
+std::optional<double> back_after(const Run& run, std::size_t phase, double begin_s, double end_s) {
+  constexpr double kStep_s = 0.1;
+  const auto steps = static_cast<std::size_t>(std::ceil((end_s - begin_s) / kStep_s));
+  std::vector<Tally> tallies(steps + 1);
+  for (std::size_t i = 0; i < run.arrivals.size(); ++i) {
+    if (run.arrivals[i].phase != phase) {
+      continue;
+    }
+    const auto step = static_cast<std::size_t>((run.arrivals[i].at_us / 1e6 - begin_s) / kStep_s);
+    Tally& tally = tallies[std::min(step, steps)];
+    ++tally.offered;
+    tally.ok += run.requests[i].outcome == Outcome::kOk ? 1 : 0;
+  }
+  const auto share = [&](std::size_t from, std::size_t to) {
+    Tally sum;
+    for (std::size_t s = from; s < std::min(to, tallies.size()); ++s) {
+      sum.offered += tallies[s].offered;
+      sum.ok += tallies[s].ok;
+    }
+    return sum.offered == 0 ? 0.0 : static_cast<double>(sum.ok) / static_cast<double>(sum.offered);
+  };
+  for (std::size_t s = 0; s < steps; ++s) {
+    if (share(s, tallies.size()) >= 0.9 && share(s, s + 10) >= 0.8) {
+      return static_cast<double>(s) * kStep_s;
+    }
+  }
+  return std::nullopt;
+}
+
+std::string describe_latency(std::optional<double> p99_s, double deadline_s) {
+  if (!p99_s) {
+    return "nothing admitted";
+  }
+  return *p99_s >= deadline_s ? fmt::format("over {:.0f} s", deadline_s)
+                              : fmt::format("{:.0f} ms", *p99_s * 1e3);
+}
+
+/// Empty when the quota was the limiter in this phase, as far as can be seen.
+std::string quota_doubt(const PhaseSummary& p) {
+  const double throttled =
+      p.periods == 0 ? 0.0 : static_cast<double>(p.throttled) / static_cast<double>(p.periods);
+  if (p.cpu_of_quota >= kQuotaReached || throttled >= 0.5) {
+    return "";
+  }
+  return fmt::format(
+      "the collector used {:.0f} % of its CPU quota and was throttled in {:.0f} % of "
+      "the periods",
+      p.cpu_of_quota * 100, throttled * 100);
+}
+
+}  // namespace
+
+std::optional<double> quantile(std::vector<double> values, double q) {
+  if (values.empty()) {
+    return std::nullopt;
+  }
+  const auto rank = static_cast<std::size_t>(std::ceil(q * static_cast<double>(values.size())));
+  const std::size_t at = std::clamp<std::size_t>(rank, 1, values.size()) - 1;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
+  return values[at];
+}
+
+std::vector<PhaseSummary> summarise(const Run& run, const Limits& limits) {
+  std::vector<PhaseSummary> summaries;
+  double begin_s = 0;
+  for (std::size_t p = 0; p < run.phases.size(); ++p) {
+    PhaseSummary s;
+    s.phase = run.phases[p];
+    s.begin_s = begin_s;
+    const double end_s = begin_s + s.phase.seconds;
+    std::vector<double> admitted, lags;
+    for (std::size_t i = 0; i < run.arrivals.size(); ++i) {
+      const Finished& request = run.requests[i];
+      if (run.arrivals[i].phase != p || request.outcome == Outcome::kNotSent) {
+        continue;
+      }
+      ++s.offered;
+      lags.push_back(request.lag_s);
+      s.deferred += request.connect_s - request.lag_s >= 0.9 ? 1U : 0U;
+      switch (request.outcome) {
+        case Outcome::kOk:
+          ++s.ok;
+          admitted.push_back(request.latency_s);
+          break;
+        case Outcome::kRefused: ++s.refused; break;
+        case Outcome::kLocal: ++s.local; break;
+        case Outcome::kReset:
+          ++s.reset;
+          admitted.push_back(limits.deadline_s);
+          break;
+        case Outcome::kHttpError:
+          ++s.http_error;
+          admitted.push_back(limits.deadline_s);
+          break;
+        case Outcome::kPending:  // the run was cut short
+        case Outcome::kConnectTimeout:
+        case Outcome::kAnswerTimeout:
+          ++s.timed_out;
+          admitted.push_back(limits.deadline_s);
+          break;
+        case Outcome::kNotSent: break;
+      }
+    }
+    s.served_per_s = static_cast<double>(s.ok) / s.phase.seconds;
+    s.refused_ratio =
+        s.offered == 0 ? 0.0 : static_cast<double>(s.refused) / static_cast<double>(s.offered);
+    s.p50_s = quantile(admitted, 0.5);
+    s.p99_s = quantile(admitted, 0.99);
+    s.lag_p99_s = quantile(lags, 0.99).value_or(0);
+
+    const Sample* first = nullptr;
+    const Sample* last = nullptr;
+    for (const Sample& sample : run.samples) {
+      if (sample.t_s < begin_s - 0.05 || sample.t_s > end_s + 0.05) {
+        continue;
+      }
+      first = first == nullptr ? &sample : first;
+      last = &sample;
+      s.memory_peak_bytes = std::max(s.memory_peak_bytes, sample.memory_bytes);
+      s.sockets_peak = std::max(s.sockets_peak, sample.sockets);
+    }
+    if (first != nullptr && last->t_s > first->t_s) {
+      s.cpu_of_quota = static_cast<double>(last->usage_ns - first->usage_ns) / 1e9 /
+                       (last->t_s - first->t_s) / limits.cpu_cores;
+      s.periods = last->periods - first->periods;
+      s.throttled = last->throttled - first->throttled;
+    }
+    for (const Restart& restart : run.restarts) {
+      // What dies after the last phase is the end of the last phase's doing.
+      const bool inside =
+          restart.t_s >= begin_s && (restart.t_s < end_s || p + 1 == run.phases.size());
+      s.restarts += inside ? 1U : 0U;
+      s.oom_kills += inside && restart.oom ? 1U : 0U;
+    }
+    s.wants_back =
+        p > 0 && s.phase.kind == PhaseKind::kCalm && run.phases[p - 1].kind != PhaseKind::kCalm;
+    if (s.wants_back) {
+      s.back_s = back_after(run, p, begin_s, end_s);
+    }
+    summaries.push_back(std::move(s));
+    begin_s = end_s;
+  }
+  return summaries;
+}
+
+int Verdict::exit_status() const {
+  switch (conclusion) {
+    case Conclusion::kSaved: return 0;
+    case Conclusion::kNotSaved: return 1;
+    case Conclusion::kInconclusive: return 3;
+  }
+  return 3;
+}
+
+Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& with_headgate,
+              const Calibration& calibration, const Limits& limits) {
+  Verdict verdict;
+  if (calibration.quota_reached < kQuotaReached) {
+    verdict.doubts.push_back(fmt::format(
+        "with more work than it could do, the collector got only {:.0f} % of its CPU quota: the "
+        "machine is too busy",
+        calibration.quota_reached * 100));
+  }
+  bool collapsed = true;
+  if (unprotected) {
+    for (const PhaseSummary& p : summarise(*unprotected, limits)) {
+      // A restart costs CPU time too: then the quota says nothing about the machine.
+      const std::string doubt =
+          p.phase.kind == PhaseKind::kCalm || p.restarts > 0 ? "" : quota_doubt(p);
+      if (!doubt.empty()) {
+        verdict.doubts.push_back(fmt::format("without Headgate, {}: {}", p.phase.label, doubt));
+      }
+      if (p.lag_p99_s > kLateGenerator_s) {
+        verdict.doubts.push_back(fmt::format("without Headgate, {}: the load came {:.0f} ms late",
+                                             p.phase.label, p.lag_p99_s * 1e3));
+      }
+      if (p.phase.name == "x10" && p.served_per_s > 0.5 * calibration.capacity_per_s) {
+        collapsed = false;
+        verdict.doubts.push_back(fmt::format(
+            "without Headgate the collector served {:.0f}/s at x10: it did not collapse, so there "
+            "was nothing to save it from",
+            p.served_per_s));
+      }
+    }
+  }
+  if (!with_headgate) {
+    const bool sure = verdict.doubts.empty();
+    verdict.conclusion = sure ? Conclusion::kSaved : Conclusion::kInconclusive;
+    verdict.sentence = !collapsed ? "Unprotected, it did not collapse."
+                       : sure     ? "Unprotected, it collapses. Nothing else was run."
+                                  : "Inconclusive: " + verdict.doubts.front() + ".";
+    return verdict;
+  }
+
+  bool all_kept = true;
+  const auto check = [&](std::string what, std::string measured, std::string promised, bool kept) {
+    all_kept = all_kept && kept;
+    verdict.checks.push_back({std::move(what), std::move(measured), std::move(promised), kept});
+  };
+  bool machine_in_doubt = false;
+  std::uint64_t restarts = 0;
+  for (const PhaseSummary& p : summarise(*with_headgate, limits)) {
+    restarts += p.restarts;
+    if (p.lag_p99_s > kLateGenerator_s) {
+      machine_in_doubt = true;
+      verdict.doubts.push_back(fmt::format("with Headgate, {}: the load came {:.0f} ms late",
+                                           p.phase.label, p.lag_p99_s * 1e3));
+    }
+    if (p.local > 0) {
+      machine_in_doubt = true;
+      verdict.doubts.push_back(fmt::format(
+          "with Headgate, {}: {} requests could not be sent (file descriptors or ports)",
+          p.phase.label, p.local));
+    }
+    if (p.phase.kind == PhaseKind::kOverload) {
+      const double share = p.served_per_s / calibration.capacity_per_s;
+      check("served at " + p.phase.label,
+            fmt::format("{:.0f}/s, {:.0f} % of capacity", p.served_per_s, share * 100),
+            fmt::format("at least {:.0f} %", kServedShare * 100), share >= kServedShare);
+      check("p99 of the admitted at " + p.phase.label, describe_latency(p.p99_s, limits.deadline_s),
+            fmt::format("below {:.1f} s", kP99_s), p.p99_s && *p.p99_s < kP99_s);
+    } else if (p.phase.kind == PhaseKind::kCalm) {
+      check(fmt::format("refused while calm ({})", p.phase.name),
+            fmt::format("{:.1f} %", p.refused_ratio * 100),
+            fmt::format("at most {:.0f} %", kCalmRefused * 100), p.refused_ratio <= kCalmRefused);
+      if (p.wants_back) {
+        check(fmt::format("back in service ({})", p.phase.name),
+              p.back_s ? fmt::format("after {:.1f} s", *p.back_s) : std::string("never"),
+              fmt::format("within {:.0f} s", kBack_s), p.back_s && *p.back_s <= kBack_s);
+      }
+    }
+  }
+  check("restarts of the collector", std::to_string(restarts), "none", restarts == 0);
+  if (!with_headgate->agent_failure.empty()) {
+    check("Headgate itself", with_headgate->agent_failure, "runs to the end", false);
+  }
+
+  // A promise kept on a doubtful machine is kept all the same; a promise broken there proves
+  // nothing. Without a collapse there was nothing to keep it against.
+  const bool doubtful = machine_in_doubt || !verdict.doubts.empty();
+  if (all_kept && collapsed) {
+    verdict.conclusion = Conclusion::kSaved;
+    verdict.sentence = "Saved, as promised.";
+  } else if (doubtful) {
+    verdict.conclusion = Conclusion::kInconclusive;
+    verdict.sentence = "Inconclusive: " + verdict.doubts.front() + ".";
+  } else {
+    verdict.conclusion = Conclusion::kNotSaved;
+    verdict.sentence = "Not saved as promised.";
+  }
+  return verdict;
+}
+
+}  // namespace headgate::demo
