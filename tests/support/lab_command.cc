@@ -81,9 +81,11 @@ std::string run_command(const std::vector<std::string>& argv, const std::string&
     }
   }
   int status = 0;
-  while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+  pid_t ended = -1;
+  do {
+    ended = ::waitpid(pid, &status, 0);
+  } while (ended < 0 && errno == EINTR);
+  if (ended != pid || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
     throw SetupError(shown + ": " + (output.empty() ? "failed" : output));
   }
   return output;

@@ -221,11 +221,13 @@ Wire::Wire(const Namespace& a, const Namespace& b) {
 Node::Node() {
   netns_.sysctl("net.ipv4.ip_forward", "1");
   netns_.sysctl("net.ipv6.conf.all.forwarding", "1");
-  // The way out: nothing is behind it, but a service address needs a route before it is rewritten.
-  netns_.ip_batch("link add uplink type dummy\nlink set uplink up\naddr add " + std::string(kIpv4) +
-                  "/24 dev uplink\naddr add " + kIpv6 +
-                  "/64 dev uplink nodad\nroute add default dev uplink\n-6 route add default dev "
-                  "uplink\n");
+  // The way out. Nothing is behind it, but a service address needs a route before it is rewritten.
+  // A veth pair with both ends here: dummy interfaces are not in every kernel.
+  netns_.ip_batch(
+      "link add uplink type veth peer name beyond\nlink set beyond up\nlink set uplink up\n"
+      "addr add " +
+      std::string(kIpv4) + "/24 dev uplink\naddr add " + kIpv6 +
+      "/64 dev uplink nodad\nroute add 0.0.0.0/0 dev uplink\nroute add ::/0 dev uplink\n");
 }
 
 Node::Pod& Node::add_pod() {
@@ -260,8 +262,8 @@ Node::Pod& Node::attach(const std::string& gateway_ipv4, const std::string& gate
                                 device + "\naddr add " + gateway_ipv6 + "/64 dev " + device +
                                 " nodad\n");
   pod->netns.ip_batch("link set eth0 up\naddr add " + ipv4 + "/24 dev eth0\naddr add " + ipv6 +
-                      "/64 dev eth0 nodad\nroute add default via " + gateway_ipv4 +
-                      "\n-6 route add default via " + gateway_ipv6 + "\n");
+                      "/64 dev eth0 nodad\nroute add 0.0.0.0/0 via " + gateway_ipv4 +
+                      "\nroute add ::/0 via " + gateway_ipv6 + "\n");
   pods_.push_back(std::move(pod));
   return *pods_.back();
 }

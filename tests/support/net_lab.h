@@ -273,17 +273,17 @@ enum class Confirm : std::uint8_t {
 
 struct ConnectOptions {
   std::uint64_t attempts = 1;
-  std::string address;
+  std::string address{};
   std::uint16_t port = 0;
   unsigned parallel = 32;
   std::chrono::milliseconds timeout{2000};
   Confirm confirm = Confirm::kEcho;
-  double per_second = 0;             ///< begin so many a second (open loop); 0 = as fast as can be
-  std::vector<std::string> sources;  ///< taken in turn; empty = the kernel chooses
-  std::uint16_t source_port = 0;     ///< first of source_ports; 0 = the kernel chooses
-  unsigned source_ports = 1;         ///< taken in turn
-  bool keep_open = false;            ///< successful connections are kept in the report
-  std::function<bool()> stop;        ///< asked before each attempt; true = begin no more
+  double per_second = 0;  ///< begin so many a second (open loop); 0 = as fast as can be
+  std::vector<std::string> sources{};  ///< taken in turn; empty = the kernel chooses
+  std::uint16_t source_port = 0;       ///< first of source_ports; 0 = the kernel chooses
+  unsigned source_ports = 1;           ///< taken in turn
+  bool keep_open = false;              ///< successful connections are kept in the report
+  std::function<bool()> stop{};        ///< asked before each attempt; true = begin no more
 };
 
 struct ConnectReport {
@@ -301,11 +301,11 @@ struct ConnectReport {
 
 struct DatagramOptions {
   std::uint64_t datagrams = 1;
-  std::string address;
+  std::string address{};
   std::uint16_t port = 0;
   double per_second = 20000;
   std::size_t bytes = 32;
-  std::string source;  ///< "" = the kernel chooses
+  std::string source{};  ///< "" = the kernel chooses
 };
 struct DatagramReport {
   std::uint64_t sent = 0;
@@ -315,14 +315,14 @@ struct DatagramReport {
 
 /// A TCP segment out of nowhere, as from a connection that the server no longer knows.
 struct Segment {
-  std::string source;
-  std::string destination;
+  std::string source{};
+  std::string destination{};
   std::uint16_t source_port = 0;
   std::uint16_t destination_port = 0;
   std::uint8_t flags = 0;  ///< kFin | kSyn | ...
   std::uint32_t sequence = 1000;
   std::uint32_t acknowledgment = 2000;
-  std::string payload;
+  std::string payload{};
 
   static constexpr std::uint8_t kFin = 0x01;
   static constexpr std::uint8_t kSyn = 0x02;
