@@ -146,7 +146,7 @@ Json schema_of(const Field& field, std::span<const StrategyInfo> strategies) {
   }
   out["description"] = std::move(doc);
   if (!field.fallback.empty()) {
-    const auto as_number = parse_number(field.fallback);
+    const auto as_number = parse_plain_number(field.fallback);
     out["default"] = as_number ? Json(*as_number) : Json(field.fallback);
   }
   return out;

@@ -139,7 +139,7 @@ std::optional<Integer> parse_integer(std::string_view text) {
   return Integer{*value, decimal->scientific};
 }
 
-std::optional<double> parse_number(std::string_view text) {
+std::optional<double> parse_plain_number(std::string_view text) {
   const std::size_t start = !text.empty() && text[0] == '-' ? 1 : 0;
   if (start == text.size() || !is_digit(text[start])) {
     return std::nullopt;
@@ -235,7 +235,7 @@ std::optional<double> parse_cores(std::string_view text) {
         millis && !millis->scientific && millis->exponent == 0 ? times(*millis, 1) : std::nullopt;
     return value ? std::optional{static_cast<double>(*value) / 1000.0} : std::nullopt;
   }
-  const auto value = parse_number(text);
+  const auto value = parse_plain_number(text);
   return value && *value >= 0 ? value : std::nullopt;
 }
 

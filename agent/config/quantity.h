@@ -24,8 +24,8 @@ struct Integer {
 [[nodiscard]] std::optional<Integer> parse_integer(std::string_view text);
 
 /// Finite, decimal: "0.8", "2", "1e-3". No hexadecimal, no "nan", no "inf", no sign but '-'.
-[[nodiscard]] std::optional<double> parse_number(std::string_view text);
-/// The shortest text that parse_number() reads back to the same value.
+[[nodiscard]] std::optional<double> parse_plain_number(std::string_view text);
+/// The shortest text that parse_plain_number() reads back to the same value.
 [[nodiscard]] std::string format_number(double value);
 
 /// "100ms", "1s", "1m30s", "1.5h": decimal numbers with units ns, us, ms, s, m, h, the largest unit

@@ -554,14 +554,14 @@ Value read_value(const Field& field, std::string_view text) {
       break;
     }
     case Shape::kNumber:
-      if (const auto number = parse_number(text)) {
+      if (const auto number = parse_plain_number(text)) {
         out.number = *number;
         range(*number);
         break;
       }
       reject("is not a number");
       if (text.ends_with('%')) {
-        if (const auto percent = parse_number(text.substr(0, text.size() - 1))) {
+        if (const auto percent = parse_plain_number(text.substr(0, text.size() - 1))) {
           out.nearest = format_number(*percent / 100);
           out.problem += fmt::format("; shares are written as fractions: {}", out.nearest);
         }
@@ -582,7 +582,7 @@ Value read_value(const Field& field, std::string_view text) {
       if (const auto duration = parse_duration(text)) {
         out.duration = *duration;
         range(seconds(*duration));
-      } else if (parse_number(text)) {
+      } else if (parse_plain_number(text)) {
         reject("has no unit (ns, us, ms, s, m, h)");
       } else {
         reject("is not a duration");
