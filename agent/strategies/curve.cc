@@ -2,7 +2,9 @@
 // curve (plan A): one signal, one piecewise linear map to a refused share, no memory of its own.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
+#include <vector>
 
 #include "agent/decision/decide.h"
 #include "agent/strategies/demand.h"
@@ -39,6 +41,9 @@ class Curve final : public Strategy {
  public:
   Curve(std::string_view signal, std::vector<CurvePoint> points)
       : signal_(signal), points_(std::move(points)) {
+    std::erase_if(points_, [](const CurvePoint& point) {
+      return !std::isfinite(point.level) || !std::isfinite(point.refuse);
+    });
     std::stable_sort(points_.begin(), points_.end(),
                      [](const CurvePoint& a, const CurvePoint& b) { return a.level < b.level; });
   }
@@ -79,6 +84,18 @@ StrategyInfo curve_info() {
   info.doc = "maps one level (CPU or memory) to a refused share, linear between the points";
   info.params = kParams;
   info.takes_points = true;
+  info.check = [](const Params& params) -> std::string {
+    const std::vector<CurvePoint>& points = params.points;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      if (!(points[i].level >= 0) || !(points[i].refuse >= 0 && points[i].refuse <= 1)) {
+        return "a point is [level, refuse] with level >= 0 and refuse in [0, 1]";
+      }
+      if (i > 0 && !(points[i].level >= points[i - 1].level)) {
+        return "the levels of points must not fall";
+      }
+    }
+    return {};
+  };
   info.make = [](const Params& params) -> std::unique_ptr<Strategy> {
     std::vector<CurvePoint> points = params.points;
     if (points.empty()) points.assign(kDefaultPoints.begin(), kDefaultPoints.end());

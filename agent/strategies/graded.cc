@@ -269,6 +269,15 @@ StrategyInfo graded_info() {
   info.name = "graded";
   info.doc = "sheds by slow CPU use, shuts by fast CPU use and by memory; three states";
   info.params = kParams;
+  info.check = [](const Params& params) -> std::string {
+    const auto number = [&](std::string_view name) { return number_of(params, kParams, name); };
+    if (number("exit") >= number("enter")) return "exit must be below enter";
+    if (number("circuit_close") >= number("circuit_open")) {
+      return "circuit_close must be below circuit_open";
+    }
+    if (number("shed_from") >= number("shed_full")) return "shed_from must be below shed_full";
+    return {};
+  };
   info.make = [](const Params& params) -> std::unique_ptr<Strategy> {
     const auto number = [&](std::string_view name) { return number_of(params, kParams, name); };
     Settings set{};

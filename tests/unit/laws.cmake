@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# Signals, strategies, decisions: pure, so no root and no files.
+headgate_test(signals_test unit
+  SOURCES signals_derive_test.cc
+  LIBS headgate_signals headgate_base)
+headgate_test(decision_test unit
+  SOURCES decision_allocate_test.cc decision_policy_test.cc decision_blast_radius_test.cc
+  LIBS headgate_decision headgate_base)
+headgate_test(strategies_test unit
+  SOURCES strategies_registry_test.cc strategies_simple_test.cc strategies_graded_test.cc
+          strategies_memory_test.cc strategies_closed_loop_test.cc
+  LIBS headgate_strategies headgate_signals headgate_base)
+# Replaces operator new, so it is a binary of its own.
+headgate_test(strategies_allocation_test unit
+  SOURCES strategies_allocation_test.cc
+  LIBS headgate_strategies headgate_signals headgate_base)
