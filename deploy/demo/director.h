@@ -31,10 +31,6 @@ struct Outcomes {
   std::string machine;  ///< kernel, CPUs, cgroup layout
 };
 
-/// Asks whatever runs to end soon; callable from a signal handler.
-void request_stop();
-[[nodiscard]] bool stop_requested();
-
 /// Calibrates, then does the runs that were asked for, and shows them as they go. Whatever it made
 /// on the machine is gone when it returns.
 [[nodiscard]] Result<Outcomes> direct(const Subject& subject, const Options& options);

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,17 +18,12 @@
 #include <utility>
 
 #include "agent/base/unique_fd.h"
+#include "deploy/demo/clock.h"
 
 namespace headgate::demo {
 namespace {
 
 constexpr std::uint64_t kTimerEvent = ~std::uint64_t{0};
-
-std::int64_t now_ns() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return std::int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
 
 /// How far an answer has been read.
 class Answer {

@@ -14,6 +14,7 @@
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
 
+#include "deploy/demo/clock.h"
 #include "deploy/demo/director.h"
 #include "deploy/demo/report.h"
 
