@@ -8,8 +8,10 @@ headgate_test(decision_test unit
   LIBS headgate_decision headgate_base)
 headgate_test(strategies_test unit
   SOURCES strategies_registry_test.cc strategies_simple_test.cc strategies_graded_test.cc
-          strategies_memory_test.cc strategies_closed_loop_test.cc
+          strategies_memory_test.cc strategies_closed_loop_test.cc strategies_record_test.cc
   LIBS headgate_strategies headgate_signals headgate_base)
+target_compile_definitions(strategies_test PRIVATE
+  HEADGATE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
 # Replaces operator new, so it is a binary of its own.
 headgate_test(strategies_allocation_test unit
   SOURCES strategies_allocation_test.cc
