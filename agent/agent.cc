@@ -278,6 +278,9 @@ void Agent::apply(Config config, Instant now) {
   std::vector<Configured> old = std::move(targets_);
   targets_.clear();
   options_.config = std::move(config);
+  if (options_.observe_only && options_.config.mode == Mode::kEnforce) {
+    options_.config.mode = Mode::kObserve;
+  }
   (void)set_period(timer_.get(), options_.config.tick);
   if (options_.config.mode == Mode::kOff) {
     node_connects_->detach_all();
@@ -617,6 +620,14 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
     return out;
   }
   out->map_update_errors = maps_->update_errors();
+  const auto add_errors = [&](const char* hook, const std::map<int, std::uint64_t>& errors) {
+    for (const auto& [sys_errno, count] : errors) {
+      out->attach_errors.push_back({hook, sys_errno, count});
+    }
+  };
+  add_errors("sk_lookup", gate_->attach_errors());
+  add_errors("sock_ops", connections_->attach_errors());
+  add_errors("node_connects", node_connects_->attach_errors());
   for (Configured& configured : targets_) {
     if (configured.instances.empty()) {
       TargetSnapshot absent;

@@ -34,6 +34,7 @@ struct AgentOptions {
   std::string pin_root = "/sys/fs/bpf/headgate";  ///< empty: nothing is pinned
   std::string cgroup_root = "/sys/fs/cgroup";
   std::string proc_root = "/proc";
+  bool observe_only = false;   ///< --observe: whatever the configuration says, refuse nothing
   bool wait_for_lock = true;   ///< false: another agent on the node is an error
   bool purge_on_exit = false;  ///< --on-exit=purge
 };

@@ -75,6 +75,13 @@ PinDirectory PinDirectory::prepare(const std::string& root) {
   return out;
 }
 
+PinDirectory PinDirectory::existing(const std::string& root) {
+  PinDirectory out;
+  out.root_ = root;
+  out.pinned_ = is_bpffs(root) && ::access(out.map_path("headgate_control").c_str(), F_OK) == 0;
+  return out;
+}
+
 std::string PinDirectory::map_path(const std::string& name) const {
   return version_directory(root_) + "/maps/" + name;
 }

@@ -21,6 +21,9 @@ class PinDirectory {
   /// false and `warning()` says what that costs. An empty root means: do not pin.
   [[nodiscard]] static PinDirectory prepare(const std::string& root);
 
+  /// What an agent has made there before; makes nothing. Not pinned() where there is nothing.
+  [[nodiscard]] static PinDirectory existing(const std::string& root);
+
   [[nodiscard]] bool pinned() const { return pinned_; }
   [[nodiscard]] const std::string& warning() const { return warning_; }
   [[nodiscard]] const std::string& root() const { return root_; }

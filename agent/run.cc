@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/run.h"
+
+#include <signal.h>
+
+#include <memory>
+#include <ostream>
+#include <utility>
+
+#include "agent/agent.h"
+#include "agent/base/log.h"
+#include "agent/config/load.h"
+#include "agent/strategies/registry.h"
+#include "agent/version.h"
+#include "agent/web/control_socket.h"
+#include "agent/web/server.h"
+#include "agent/web/state_json.h"
+
+namespace headgate {
+namespace {
+
+/// The configuration of the flags or of the file; nothing = exit 2, said on `err`.
+std::optional<Config> read_config(const RunOptions& options, std::ostream& out, std::ostream& err) {
+  if (!options.protect.empty() || !options.ports.empty()) {
+    auto config = config_from_flags(options.protect, options.ports,
+                                    options.observe ? Mode::kObserve : Mode::kEnforce);
+    if (!config) {
+      err << "headgate run: " << config.error().message << "\n";
+      return std::nullopt;
+    }
+    out << "# what these flags amount to, as a configuration file:\n" << to_yaml(*config);
+    out.flush();
+    return std::move(*config);
+  }
+  LoadedConfig loaded = load_config_file(options.config_path, strategies());
+  for (const Problem& problem : loaded.problems) {
+    err << to_string(problem) << "\n";
+  }
+  if (!loaded.valid()) {
+    err << "headgate run: the configuration is invalid; `headgate check --config "
+        << options.config_path << "` shows this without starting\n";
+    return std::nullopt;
+  }
+  return std::move(loaded.config);
+}
+
+/// The signals that the loop reads from a signalfd must be blocked before any thread starts.
+void block_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
+    sigaddset(&set, signal);
+  }
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  ::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace
+
+int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
+  auto config = read_config(options, out, err);
+  if (!config) {
+    return kExitUsage;
+  }
+  if (options.config_check) {
+    return kExitOk;
+  }
+  block_signals();
+  log::setup(options.log_level, options.log_format);
+
+  const bool from_flags = !options.protect.empty();
+  AgentOptions agent_options;
+  agent_options.config = std::move(*config);
+  agent_options.config_file = from_flags ? "" : options.config_path;
+  agent_options.observe_only = options.observe;
+  agent_options.pin_root = options.pin_root;
+  agent_options.cgroup_root = options.cgroup_root;
+  agent_options.proc_root = options.proc_root;
+  agent_options.wait_for_lock = options.wait;
+  agent_options.purge_on_exit = options.on_exit == OnExit::kPurge;
+  auto agent = Agent::open(std::move(agent_options));
+  if (!agent) {
+    err << "headgate run: " << agent.error().message << "\n";
+    return kExitFailure;
+  }
+  log::info("headgate", {{"version", kVersion}, {"revision", kRevision}});
+
+  // Both serve from threads of their own and end before the agent does.
+  std::unique_ptr<WebServer> web;
+  if (!options.web_listen_address.empty()) {
+    WebServer::Options web_options;
+    web_options.listen_address = options.web_listen_address;
+    web_options.effective_config = [&agent] { return (*agent)->effective_config(); };
+    web_options.reload = [&agent] { return (*agent)->request_reload(); };
+    auto started = WebServer::start(**agent, std::move(web_options));
+    if (!started) {
+      err << "headgate run: " << started.error().message << "\n";
+      return kExitFailure;
+    }
+    web = std::move(*started);
+    log::info("web server", {{"port", web->port()}});
+  }
+  ControlServer::Handlers handlers;
+  handlers.state = [&agent]() -> Result<std::string> {
+    const SnapshotPtr snapshot = (*agent)->snapshot();
+    if (snapshot == nullptr) {
+      return fail("the agent has not ticked yet");
+    }
+    return web::to_state_json(*snapshot);
+  };
+  handlers.config = [&agent]() -> Result<std::string> { return (*agent)->effective_config(); };
+  handlers.off = [&agent] { return (*agent)->set_off(true); };
+  handlers.on = [&agent] { return (*agent)->set_off(false); };
+  handlers.reload = [&agent] { return (*agent)->request_reload(); };
+  std::unique_ptr<ControlServer> control;
+  if (!options.socket_path.empty()) {
+    auto started = ControlServer::start(options.socket_path, std::move(handlers));
+    if (started) {
+      control = std::move(*started);
+    } else {
+      // An agent in standby meets the socket of the active one; it protects without its own.
+      log::warn("no control socket", {{"reason", started.error().message}});
+    }
+  }
+
+  const auto ran = (*agent)->run();
+  control.reset();
+  web.reset();
+  if (!ran) {
+    log::error("stopped", {{"reason", ran.error().message}});
+    return kExitFailure;
+  }
+  return kExitOk;
+}
+
+}  // namespace headgate

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "agent/base/unique_fd.h"
+
+namespace headgate::e2e {
+
+/// The real program with pins, socket, configuration and log of its own: agents of tests do not see
+/// each other nor one that may run on the machine. Everything is removed at the end, pins first.
+class AgentProcess {
+ public:
+  AgentProcess();
+  AgentProcess(const AgentProcess&) = delete;
+  AgentProcess& operator=(const AgentProcess&) = delete;
+  ~AgentProcess();
+
+  void write_config(const std::string& yaml) const;
+  [[nodiscard]] std::string config_path() const { return (directory_ / "headgate.yaml").string(); }
+  [[nodiscard]] std::string pin_root() const { return pin_root_; }
+  [[nodiscard]] std::string socket_path() const { return (directory_ / "headgate.sock").string(); }
+
+  /// `headgate run --config ...`; returns when its socket answers or it has ended.
+  void start(const std::vector<std::string>& more = {});
+  /// `headgate run ARGUMENTS` as they are, pins and socket apart.
+  void start_with(const std::vector<std::string>& arguments);
+  void kill();      ///< kill -9
+  int terminate();  ///< SIGTERM; returns the exit status, 128 + signal
+  void hang_up();   ///< SIGHUP
+  int wait_for_exit(std::chrono::milliseconds limit);
+  [[nodiscard]] bool running() const { return pid_ > 0; }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+  /// /api/v1/state as the socket gives it; null where nobody answers.
+  [[nodiscard]] nlohmann::json state() const;
+  /// One target of it, null where it is not there.
+  [[nodiscard]] nlohmann::json target(const std::string& name) const;
+  [[nodiscard]] std::string log() const;
+
+  struct Ran {
+    int status = 0;
+    std::string out;
+    std::string err;
+  };
+  /// Another verb, with this agent's socket: run("status", "--json").
+  [[nodiscard]] Ran run(const std::vector<std::string>& arguments) const;
+
+  /// A second agent over the same pins.
+  [[nodiscard]] static const char* binary();
+
+ private:
+  std::filesystem::path directory_;
+  std::string pin_root_;
+  pid_t pid_ = -1;
+};
+
+/// Runs the program with these arguments only.
+[[nodiscard]] AgentProcess::Ran run_headgate(const std::vector<std::string>& arguments);
+
+}  // namespace headgate::e2e

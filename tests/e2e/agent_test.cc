@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole program as its user runs it: real process, real kernel, real servers and clients.
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "agent/dataplane/bpffs.h"
+#include "tests/e2e/agent_process.h"
+#include "tests/support/net_lab.h"
+
+namespace headgate::e2e {
+namespace {
+
+using lab::ConnectOptions;
+using lab::ConnectReport;
+using lab::Outcome;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+/// A server in a cgroup and namespace of its own, and a client beside it.
+class AgentTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    HEADGATE_REQUIRES_ROOT_KERNEL();
+    pair_ = std::make_unique<lab::Pair>();
+    cgroup_ = std::make_unique<lab::Cgroup>("e2e");
+    cgroup_->limit_cpu(1.0);
+    lab::ServerOptions options;
+    options.port = 8080;
+    server_ = std::make_unique<lab::ServerProcess>(pair_->server, options, cgroup_.get());
+    server_->start();
+  }
+
+  [[nodiscard]] std::string config(const std::string& strategy, const std::string& more = "",
+                                   const std::string& endpoint = "refuse: reset") const {
+    return fmt::format(
+        "apiVersion: headgate/v1\n{}"
+        "targets:\n"
+        "  - name: web\n"
+        "    match: {{cgroup: {}}}\n"
+        "    strategy: {}\n"
+        "    endpoints:\n"
+        "      - {{name: http, port: 8080, protocol: tcp, {}}}\n",
+        more, cgroup_->path(), strategy, endpoint);
+  }
+
+  [[nodiscard]] ConnectReport connect(std::uint64_t attempts,
+                                      milliseconds timeout = milliseconds(2000)) const {
+    ConnectOptions options;
+    options.attempts = attempts;
+    options.address = pair_->at_server().ipv4;
+    options.port = server_->port();
+    options.timeout = timeout;
+    return lab::connect_many(pair_->client, options);
+  }
+
+  /// Starts the agent with `strategy` and waits until the gate does what it says for one connect.
+  void protect(const std::string& text, Outcome expected) {
+    agent_.write_config(text);
+    agent_.start();
+    ASSERT_TRUE(agent_.running()) << agent_.log();
+    ASSERT_TRUE(lab::eventually([&] { return connect(1).count(expected) == 1; }))
+        << agent_.log() << agent_.state().dump(2);
+  }
+
+  std::unique_ptr<lab::Pair> pair_;
+  std::unique_ptr<lab::Cgroup> cgroup_;
+  std::unique_ptr<lab::ServerProcess> server_;
+  AgentProcess agent_;
+};
+
+TEST_F(AgentTest, ShutGateRefusesEveryConnectAndTheServerSeesNone) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  const std::uint64_t before = server_->accepted();
+  const ConnectReport report = connect(1000);
+  EXPECT_EQ(report.count(Outcome::kRefused), 1000U) << report.describe();
+  EXPECT_EQ(server_->accepted(), before);
+}
+
+TEST_F(AgentTest, NoConfigurationFileIsNeededForAFirstLook) {
+  agent_.start_with({"--protect=cgroup:" + cgroup_->path(), "--port=8080/tcp", "--observe"});
+  ASSERT_TRUE(agent_.running()) << agent_.log();
+  ASSERT_TRUE(lab::eventually([&] {
+    (void)connect(5);
+    const auto state = agent_.state();
+    return state.is_object() && !state["targets"].empty() &&
+           state["targets"][0]["endpoints"][0]["counters"].value("offered", 0) > 0;
+  })) << agent_.state().dump(2);
+  EXPECT_NE(agent_.log().find("apiVersion: headgate/v1"), std::string::npos)
+      << "the configuration that the flags amount to is printed";
+}
+
+TEST_F(AgentTest, F18_KilledAgentOpensTheGateWithinTheLease) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  agent_.kill();
+  const auto killed = steady_clock::now();
+  bool still_shut = false;
+  while (connect(1).count(Outcome::kConnected) == 0) {
+    still_shut = true;
+    ASSERT_LT(steady_clock::now() - killed, std::chrono::seconds(5)) << "never opened";
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  const auto opened = steady_clock::now() - killed;
+  EXPECT_TRUE(still_shut) << "pinned policies hold until the lease ends";
+  EXPECT_LE(opened, milliseconds(1000 + 500));
+  EXPECT_EQ(connect(200).count(Outcome::kConnected), 200U);
+}
+
+TEST_F(AgentTest, RestartsUnderLoadLetNobodyIn) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  const std::uint64_t before = server_->accepted();
+  std::atomic<bool> stop{false};
+  std::uint64_t attempts = 0;
+  std::uint64_t wrong = 0;
+  std::thread load([&] {
+    while (!stop) {
+      const ConnectReport report = connect(100);
+      attempts += report.attempts.size();
+      wrong += report.attempts.size() - report.count(Outcome::kRefused);
+    }
+  });
+  for (int round = 0; round < 5; ++round) {
+    std::this_thread::sleep_for(milliseconds(200));
+    agent_.kill();
+    agent_.start();
+  }
+  std::this_thread::sleep_for(milliseconds(300));
+  stop = true;
+  load.join();
+  EXPECT_GT(attempts, 500U);
+  EXPECT_EQ(wrong, 0U) << "of " << attempts;
+  EXPECT_EQ(server_->accepted(), before);
+}
+
+TEST_F(AgentTest, TerminatedAgentEndsAtOnceAndLeavesItsPins) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  const auto asked = steady_clock::now();
+  EXPECT_EQ(agent_.terminate(), 0) << agent_.log();
+  EXPECT_LT(steady_clock::now() - asked, std::chrono::seconds(1));
+  EXPECT_TRUE(PinDirectory::existing(agent_.pin_root()).pinned());
+  EXPECT_EQ(connect(10).count(Outcome::kRefused), 10U) << "the last lease has been renewed";
+  EXPECT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kConnected) == 1; },
+                              milliseconds(1500)));
+}
+
+TEST_F(AgentTest, PurgeOnExitLeavesNothing) {
+  agent_.write_config(config("{fixed: {admit: 0}}"));
+  agent_.start({"--on-exit=purge"});
+  ASSERT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kRefused) == 1; }));
+  EXPECT_EQ(agent_.terminate(), 0);
+  EXPECT_NE(::access(agent_.pin_root().c_str(), F_OK), 0) << "the pin directory is gone";
+  EXPECT_EQ(connect(100).count(Outcome::kConnected), 100U);
+}
+
+TEST_F(AgentTest, SecondAgentStandsByAndTakesOver) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  const auto refused_to_wait =
+      run_headgate({"run", "--config=" + agent_.config_path(), "--pin-root=" + agent_.pin_root(),
+                    "--socket=", "--web.listen-address=127.0.0.1:0", "--no-wait"});
+  EXPECT_EQ(refused_to_wait.status, 1);
+  EXPECT_NE((refused_to_wait.out + refused_to_wait.err).find("another headgate agent"),
+            std::string::npos)
+      << refused_to_wait.err;
+
+  AgentProcess second;
+  second.write_config(config("{fixed: {admit: 0}}"));
+  second.start({"--pin-root=" + agent_.pin_root()});
+  ASSERT_TRUE(second.running()) << second.log();
+  EXPECT_TRUE(second.state().value("standby", false)) << second.state().dump(2);
+  agent_.kill();
+  EXPECT_TRUE(lab::eventually([&] { return !second.state().value("standby", true); }));
+  std::this_thread::sleep_for(milliseconds(1500));  // longer than the lease of the first
+  EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
+}
+
+TEST_F(AgentTest, KillSwitchOpensTheGateAndSurvivesARestart) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  EXPECT_EQ(agent_.run({"off"}).status, 0);
+  EXPECT_EQ(connect(100).count(Outcome::kConnected), 100U);
+  agent_.kill();
+  agent_.start();
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(connect(100).count(Outcome::kConnected), 100U) << "off holds over restarts";
+  EXPECT_EQ(agent_.run({"on"}).status, 0);
+  EXPECT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kRefused) == 1; }));
+}
+
+TEST_F(AgentTest, ObserveCountsAndRefusesNothing) {
+  protect(config("{fixed: {admit: 0}}", "mode: observe\n"), Outcome::kConnected);
+  EXPECT_EQ(connect(200).count(Outcome::kConnected), 200U);
+  EXPECT_TRUE(lab::eventually([&] {
+    const auto target = agent_.target("web");
+    return target.is_object() &&
+           target["endpoints"][0]["counters"].value("admitted_observed", 0) >= 200;
+  })) << agent_.target("web").dump(2);
+}
+
+TEST_F(AgentTest, EditedConfigurationIsTakenOver) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  agent_.write_config(config("{fixed: {admit: 1}}"));
+  EXPECT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kConnected) == 1; },
+                              milliseconds(3000)));
+  agent_.write_config(config("{fixed: {admit: 0}}"));
+  EXPECT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kRefused) == 1; },
+                              milliseconds(3000)));
+}
+
+TEST_F(AgentTest, C11_InvalidConfigurationKeepsTheLastGoodOne) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  agent_.write_config("apiVersion: headgate/v1\ntreshold: 0.8\n");
+  EXPECT_TRUE(lab::eventually([&] {
+    return !agent_.state().value("config_last_reload_successful", true);
+  })) << agent_.state().dump(2);
+  EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
+}
+
+TEST_F(AgentTest, InvalidConfigurationAtTheStartIsExit2WithThePlace) {
+  agent_.write_config("apiVersion: headgate/v1\ntreshold: 0.8\n");
+  const auto ran = run_headgate({"run", "--config=" + agent_.config_path()});
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_NE(ran.err.find("headgate.yaml:2:1"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("treshold"), std::string::npos) << ran.err;
+}
+
+TEST_F(AgentTest, ServerRestartsInItsNamespaceAndTheGateStays) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  server_->kill();
+  server_->start();
+  EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
+}
+
+TEST_F(AgentTest, DeferredConnectsComeInAtTheirNextTry) {
+  protect(config("{fixed: {admit: 0}}", "", "refuse: {defer: 8s}"), Outcome::kTimedOut);
+  const std::uint64_t before = server_->accepted();
+  ConnectReport report;
+  std::thread client([&] { report = connect(50, std::chrono::seconds(12)); });
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  agent_.write_config(config("{fixed: {admit: 1}}", "", "refuse: {defer: 8s}"));
+  client.join();
+  EXPECT_EQ(report.count(Outcome::kConnected), 50U) << report.describe();
+  EXPECT_EQ(server_->accepted() - before, 50U);
+}
+
+}  // namespace
+}  // namespace headgate::e2e
