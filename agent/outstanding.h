@@ -13,8 +13,15 @@ namespace headgate {
 /// up: the number to subtract, cumulative, that the kernel reads as *_written_off. Pure.
 class Outstanding {
  public:
-  /// Once a tick. Returns the written-off count, which never falls.
+  /// Goes on from the count that is in force in the kernel: after a restart or a reload what was
+  /// given up before must not seem to wait again.
+  void resume(std::uint64_t written_off) { written_off_ = written_off; }
+
+  /// Once a tick. Returns the written-off count. It falls only where something ends after all that
+  /// had been given up: no more can be written off than has begun and not ended.
   std::uint64_t update(Instant now, std::uint64_t begun, std::uint64_t ended, Duration horizon) {
+    const std::uint64_t open = begun > ended ? begun - ended : 0;
+    written_off_ = written_off_ < open ? written_off_ : open;
     const Duration spacing = horizon / static_cast<int>(kMarks);
     if (count_ == 0 || now - last_mark_ >= spacing) {
       marks_[next_ % kMarks] = {now, begun};

@@ -169,7 +169,10 @@ Result<> ProtectedTarget::claim(Instant now) {
   }
   for (Endpoint& endpoint : endpoints_) {
     endpoint.last = endpoint.last_snapshot = shared_.maps.counters(endpoint.slot);
+    endpoint.tickets.resume(shared_.maps.endpoint_policy(endpoint.slot).tickets_written_off);
   }
+  tickets_.resume(shared_.maps.target_policy(slot_).tickets_written_off);
+  waiting_.resume(shared_.maps.target_policy(slot_).waiting_written_off);
   return {};
 }
 
@@ -287,6 +290,11 @@ void ProtectedTarget::publish(Instant now, std::uint32_t generation, Mode mode) 
   context.lease = decision_.state == State::kUnknown ? Duration::zero() : lease_;
   context.defer_deadline = deadline;
   context.generation = generation;
+  for (const Endpoint& endpoint : endpoints_) {
+    context.connections_legacy += endpoint.legacy_connections;
+  }
+  context.tickets_written_off =
+      tickets_.update(now, state.tickets_issued, state.tickets_settled, kTicketHorizon);
   context.waiting_written_off = waiting_.update(now, state.waiting_started, state.waiting_settled,
                                                 std::max<Duration>(deadline, lease_));
   headgate_target_policy policy = make_target_policy(decision_, context);

@@ -132,6 +132,7 @@ class ProtectedTarget {
   std::vector<EndpointInput> inputs_;
   Decision decision_;
   BlastRadius blast_radius_;
+  Outstanding tickets_;
   Outstanding waiting_;
   bool cold_ = true;  ///< nothing published yet: an adopted policy stays until signals are there
   Instant last_snapshot_at_{};

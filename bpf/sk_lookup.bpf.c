@@ -12,10 +12,7 @@ static __always_inline int headgate_sk_lookup(struct bpf_sk_lookup *ctx, const i
 {
 	struct headgate_try try = {.flow = {.netns_id = headgate_netns_id}};
 	struct headgate_pit_key pit_key = {.netns_id = headgate_netns_id};
-	struct headgate_counters *counters;
-	struct headgate_endpoint_ref *ref;
 	struct bpf_sock *pit;
-	__u32 endpoint;
 	long err;
 
 	try.protocol = ctx->protocol;
@@ -51,14 +48,7 @@ static __always_inline int headgate_sk_lookup(struct bpf_sk_lookup *ctx, const i
 		if (!err)
 			return SK_PASS;
 	}
-	ref = headgate_find_endpoint(try.flow.netns_id, try.flow.local_address, try.flow.local_port,
-				     try.protocol);
-	if (ref) {
-		endpoint = ref->endpoint;
-		counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
-		if (counters)
-			counters->pit_missing++;
-	}
+	headgate_defer_failed(&try, locked);
 	return SK_DROP;
 }
 

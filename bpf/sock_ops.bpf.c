@@ -65,6 +65,8 @@ int headgate_sock_ops(struct bpf_sock_ops *ops)
 	if (!policy || !state || !counters)
 		return 1;
 	target_slot = policy->target;
+	if (target_slot != headgate_target_slot)
+		return 1; /* another instance counts it: cgroups nest, and targets may share one */
 	target_state = bpf_map_lookup_elem(&headgate_target_states, &target_slot);
 	if (!target_state)
 		return 1;
@@ -74,15 +76,22 @@ int headgate_sock_ops(struct bpf_sock_ops *ops)
 		if (bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
 						       BPF_SOCK_OPS_STATE_CB_FLAG))
 			return 1;
-		counters->established++;
+		/* Atomic, although it is this CPU's: a close runs in a process, where the softirq
+		 * of another connection may come in between.
+		 */
+		__sync_fetch_and_add(&counters->established, 1);
 		__sync_fetch_and_add(&state->in_flight, 1);
 		__sync_fetch_and_add(&target_state->in_flight, 1);
-		if (!bpf_map_delete_elem(&headgate_tickets, &flow))
+		if (!bpf_map_delete_elem(&headgate_tickets, &flow)) {
 			__sync_fetch_and_add(&state->tickets_settled, 1);
+			__sync_fetch_and_add(&target_state->tickets_settled, 1);
+		}
 		return 1;
 	}
-	counters->closed++;
-	counters->received_bytes += ops->bytes_received;
+	__sync_fetch_and_add(&counters->closed, 1);
+	/* the client's FIN counts as a byte (rcv_nxt, RFC 9293 section 3.4) */
+	__sync_fetch_and_add(&counters->received_bytes,
+			     ops->bytes_received - (ops->args[0] == BPF_TCP_CLOSE_WAIT));
 	__sync_fetch_and_add(&state->in_flight, -1);
 	__sync_fetch_and_add(&target_state->in_flight, -1);
 	return 1;

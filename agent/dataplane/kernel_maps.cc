@@ -481,6 +481,7 @@ Result<> KernelMaps::set_exempt(std::uint32_t target, const std::vector<ExemptSo
         ExemptSource source;
         source.prefix.bits = next.prefix_bits - 32;
         std::memcpy(source.prefix.address.bytes.data(), next.address, sizeof(next.address));
+        (void)::bpf_map_lookup_elem(map_fd, &next, &source.kind);
         known.push_back(source);
       }
       key = next;

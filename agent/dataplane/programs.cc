@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/dataplane/programs.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,13 +48,14 @@ std::string tail(const std::string& text) {
   return text.size() <= kMost ? text : "..." + text.substr(text.size() - kMost);
 }
 
-Result<LoadedProgram> load_variant(const char* name, const char* variant, std::uint32_t netns_id,
+Result<LoadedProgram> load_variant(const char* name, const char* variant, const Serves& serves,
                                    const KernelMaps& maps) {
   SkeletonPtr skeleton(headgate_bpf__open());
   if (!skeleton) {
     return sys_fail(errno, "open the BPF object");
   }
-  skeleton->rodata->headgate_netns_id = netns_id;
+  skeleton->rodata->headgate_netns_id = serves.netns_id;
+  skeleton->rodata->headgate_target_slot = serves.target;
   bpf_program* chosen = nullptr;
   bpf_program* program = nullptr;
   bpf_object__for_each_program(program, skeleton->obj) {
@@ -77,7 +79,7 @@ Result<LoadedProgram> load_variant(const char* name, const char* variant, std::u
     return sys_fail(-err, fmt::format("load program {}: {}", name, tail(log_text.c_str())));
   }
   LoadedProgram out;
-  out.fd = UniqueFd(::dup(bpf_program__fd(chosen)));
+  out.fd = UniqueFd(::fcntl(bpf_program__fd(chosen), F_DUPFD_CLOEXEC, 0));
   out.variant = variant;
   bpf_prog_info info{};
   __u32 bytes = sizeof(info);
@@ -89,31 +91,30 @@ Result<LoadedProgram> load_variant(const char* name, const char* variant, std::u
 
 }  // namespace
 
-Result<LoadedProgram> load_program(Program program, std::uint32_t netns_id,
-                                   const KernelMaps& maps) {
+Result<LoadedProgram> load_program(Program program, const Serves& serves, const KernelMaps& maps) {
   static std::once_flag once;
   std::call_once(once, [] { libbpf_set_print(print_libbpf); });
   switch (program) {
-    case Program::kSockOps: return load_variant("headgate_sock_ops", "atomic", netns_id, maps);
+    case Program::kSockOps: return load_variant("headgate_sock_ops", "atomic", serves, maps);
     case Program::kNodeConnects:
-      return load_variant("headgate_node_connects", "atomic", netns_id, maps);
+      return load_variant("headgate_node_connects", "atomic", serves, maps);
     case Program::kSkLookup: break;
   }
   static std::atomic<bool> locked{false};
   if (!locked) {
-    auto loaded = load_variant("headgate_sk_lookup_atomic", "atomic", netns_id, maps);
+    auto loaded = load_variant("headgate_sk_lookup_atomic", "atomic", serves, maps);
     // EPERM is a matter of rights, and the other variant would not get them either.
     if (loaded || loaded.error().sys_errno == EPERM) {
       return loaded;
     }
-    auto fallback = load_variant("headgate_sk_lookup_locked", "spin_lock", netns_id, maps);
+    auto fallback = load_variant("headgate_sk_lookup_locked", "spin_lock", serves, maps);
     if (!fallback) {
       return loaded;
     }
     locked = true;
     return fallback;
   }
-  return load_variant("headgate_sk_lookup_locked", "spin_lock", netns_id, maps);
+  return load_variant("headgate_sk_lookup_locked", "spin_lock", serves, maps);
 }
 
 namespace {

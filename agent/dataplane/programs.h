@@ -23,10 +23,16 @@ struct LoadedProgram {
   std::string variant;  ///< "atomic" or "spin_lock"
 };
 
-/// Loads one instance over the shared maps. `netns_id`: the namespace it serves (0 = none). Where
-/// the kernel has no BPF atomics (< 5.12) the variant with a spin lock is taken; which one works is
-/// found out once. Errors carry errno and the end of the verifier's log.
-[[nodiscard]] Result<LoadedProgram> load_program(Program program, std::uint32_t netns_id,
+/// What one instance of a program is for.
+struct Serves {
+  std::uint32_t netns_id = 0;  ///< inode of the network namespace; 0 = all
+  std::uint32_t target = 0;    ///< slot, for sock_ops: it counts the connections of this one only
+};
+
+/// Loads one instance over the shared maps. Where the kernel has no BPF atomics (< 5.12) the
+/// variant with a spin lock is taken; which one works is found out once. Errors carry errno and the
+/// end of the verifier's log.
+[[nodiscard]] Result<LoadedProgram> load_program(Program program, const Serves& serves,
                                                  const KernelMaps& maps);
 
 /// A program attached to a network namespace or cgroup by a BPF link.

@@ -121,6 +121,7 @@ headgate_target_policy make_target_policy(const Decision& decision,
   policy.live_bytes_max = decision.live_bytes_max > 0 ? decision.live_bytes_max : kUnbounded;
   policy.connections_max = decision.connections_max;
   policy.connections_legacy = context.connections_legacy;
+  policy.tickets_written_off = context.tickets_written_off;
   policy.generation = context.generation;
   return policy;
 }

@@ -35,6 +35,7 @@ struct TargetPolicyContext {
   Duration defer_deadline = std::chrono::seconds(8);
   std::uint64_t waiting_max = 20'000;
   std::uint64_t waiting_written_off = 0;
+  std::uint64_t tickets_written_off = 0;
   std::uint64_t connections_legacy = 0;
   double largest_request_kb = 0;  ///< for the largest charge; 0 = sizes are not charged
   std::uint32_t generation = 0;

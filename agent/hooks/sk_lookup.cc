@@ -23,14 +23,16 @@ Result<> SkLookupHook::hold(std::uint32_t netns, int netns_fd) {
     return {};
   }
   Instance instance;
-  auto program = load_program(Program::kSkLookup, netns, maps_);
+  auto program = load_program(Program::kSkLookup, {netns}, maps_);
   if (!program) {
     failed_[netns] = program.error();
+    ++attach_errors_[program.error().sys_errno];
     return tl::unexpected<Error>(program.error());
   }
   auto link = Link::attach(*program, netns_fd, BPF_SK_LOOKUP, netns, pins_, pin_name(netns));
   if (!link) {
     failed_[netns] = link.error();
+    ++attach_errors_[link.error().sys_errno];
     return tl::unexpected<Error>(link.error());
   }
   instance.holders = 1;

@@ -93,12 +93,11 @@ Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
     if (!cgroup) {
       return tl::unexpected<Error>(cgroup.error());
     }
-    auto program = load_program(Program::kSockOps, netns, maps_);
+    auto program = load_program(Program::kSockOps, {netns, target}, maps_);
     if (!program) {
       return tl::unexpected<Error>(program.error());
     }
-    instance.pin_name = instance.where == "/" ? fmt::format("sock_ops-{}-{}", cgroup->id, target)
-                                              : fmt::format("sock_ops-{}", cgroup->id);
+    instance.pin_name = fmt::format("sock_ops-{}-{}", cgroup->id, target);
     auto link = Link::attach(*program, cgroup->fd.get(), BPF_CGROUP_SOCK_OPS, cgroup->id, pins_,
                              instance.pin_name);
     if (!link) {
@@ -112,6 +111,7 @@ Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
   auto instance = attach();
   if (!instance) {
     failed_[target] = instance.error();
+    ++attach_errors_[instance.error().sys_errno];
     return tl::unexpected<Error>(instance.error());
   }
   failed_.erase(target);
@@ -189,13 +189,14 @@ std::vector<std::string> node_groups(const std::string& unified_root) {
 Result<> NodeConnectsHook::attach() {
   const auto failed = [this](const Error& error) -> Result<> {
     failed_ = error;
+    ++attach_errors_[error.sys_errno];
     return tl::unexpected<Error>(error);
   };
   if (unified_root_.empty()) {
     return failed(no_unified());
   }
   if (!program_.fd) {
-    auto program = load_program(Program::kNodeConnects, 0, maps_);
+    auto program = load_program(Program::kNodeConnects, {}, maps_);
     if (!program) {
       return failed(program.error());
     }

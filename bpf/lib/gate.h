@@ -52,7 +52,8 @@ static __always_inline __u32 headgate_exempt_kind(const struct headgate_endpoint
 		__builtin_memcpy(key.source_address, flow->remote_address,
 				 sizeof(key.source_address));
 		noted_ns = bpf_map_lookup_elem(&headgate_node_flows, &key);
-		if (noted_ns && now_ns - *noted_ns < HEADGATE_NODE_FLOW_TTL_NS)
+		/* signed: the note bears the precise clock, which is ahead of the coarse one */
+		if (noted_ns && (__s64)(now_ns - *noted_ns) < (__s64)HEADGATE_NODE_FLOW_TTL_NS)
 			return HEADGATE_EXEMPT_KIND_SOURCE;
 	}
 	if (flags & HEADGATE_EXEMPT_SOURCES) {
@@ -86,6 +87,15 @@ static __always_inline void headgate_count_cause(struct headgate_counters *count
 		counters->admitted_observed++;
 		break;
 	}
+}
+
+/* A deferred attempt waits no more, whatever became of it. */
+static __always_inline void headgate_end_wait(const struct headgate_flow_key *flow,
+					      struct headgate_target_state *target_state,
+					      const int locked)
+{
+	bpf_map_delete_elem(&headgate_ages, flow);
+	(void)headgate_fetch_add(&target_state->waiting_settled, 1, &target_state->lock, locked);
 }
 
 /* The whole verdict for one try: enum headgate_verdict. Unknown and broken = admit. */
@@ -142,6 +152,8 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 				bpf_map_delete_elem(&headgate_tickets, &try->flow);
 				(void)headgate_fetch_add(&state->tickets_settled, 1, &state->lock,
 							 locked);
+				(void)headgate_fetch_add(&target_state->tickets_settled, 1,
+							 &target_state->lock, locked);
 			}
 			return HEADGATE_ADMIT;
 		}
@@ -160,8 +172,8 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 			     ? 0
 			     : headgate_exempt_kind(policy, &try->flow, now_ns);
 		counters->would_refuse[reason & 7]++;
-		answer = headgate_answer(policy, target, state, target_state, reason, exempt, age,
-					 now_ns, locked);
+		answer = headgate_resolve(policy, target, state, target_state, reason, exempt, age,
+					  now_ns, locked);
 		headgate_count_cause(counters, answer.cause);
 	}
 
@@ -171,21 +183,23 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 			return HEADGATE_ADMIT;
 		if (age) {
 			counters->admitted_deferred++;
-			bpf_map_delete_elem(&headgate_ages, &try->flow);
-			(void)headgate_fetch_add(&target_state->waiting_settled, 1,
-						 &target_state->lock, locked);
+			headgate_end_wait(&try->flow, target_state, locked);
 		}
 		if (flags & HEADGATE_ARM_MASK) {
 			struct headgate_ticket fresh = {.issued_ns = now_ns, .endpoint = endpoint};
 
 			bpf_map_update_elem(&headgate_tickets, &try->flow, &fresh, BPF_ANY);
 			(void)headgate_fetch_add(&state->tickets_issued, 1, &state->lock, locked);
+			(void)headgate_fetch_add(&target_state->tickets_issued, 1,
+						 &target_state->lock, locked);
 		}
 		return HEADGATE_ADMIT;
 	}
 
-	counters->refused[reason & 7]++;
-	if (answer.verdict == HEADGATE_DEFER && tcp) {
+	if (answer.verdict == HEADGATE_DEFER && !tcp)
+		answer.verdict = HEADGATE_RESET; /* nobody sends a datagram again */
+	if (answer.verdict == HEADGATE_DEFER) {
+		counters->refused[reason & 7]++;
 		counters->deferred_tries++;
 		if (age) {
 			age->last_ns = now_ns;
@@ -200,20 +214,53 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 		}
 		return HEADGATE_DEFER;
 	}
-	if (age) {
-		bpf_map_delete_elem(&headgate_ages, &try->flow);
-		(void)headgate_fetch_add(&target_state->waiting_settled, 1, &target_state->lock,
-					 locked);
-	}
+	if (age)
+		headgate_end_wait(&try->flow, target_state, locked);
 	if (answer.cause == HEADGATE_CAUSE_EXPIRED) {
-		counters->expired++;
 		counters->refused[HEADGATE_REASON_WAITED]++;
-	} else if (answer.verdict == HEADGATE_DROP) {
-		counters->dropped++;
-	} else {
-		counters->reset++;
+		counters->expired++;
+		return answer.verdict;
 	}
+	counters->refused[reason & 7]++;
+	if (answer.verdict == HEADGATE_DROP)
+		counters->dropped++;
+	else
+		counters->reset++;
 	return answer.verdict;
+}
+
+/* The hook could not defer this try and resets it: the counts follow. */
+static __always_inline void headgate_defer_failed(struct headgate_try *try, const int locked)
+{
+	struct headgate_target_state *target_state;
+	struct headgate_endpoint_policy *policy;
+	struct headgate_endpoint_ref *ref;
+	struct headgate_counters *counters;
+	struct headgate_age *age;
+	__u32 endpoint, target_slot;
+
+	ref = headgate_find_endpoint(try->flow.netns_id, try->flow.local_address,
+				     try->flow.local_port, try->protocol);
+	if (!ref)
+		return;
+	endpoint = ref->endpoint;
+	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
+	counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
+	if (!policy || !counters)
+		return;
+	target_slot = policy->target;
+	target_state = bpf_map_lookup_elem(&headgate_target_states, &target_slot);
+	if (!target_state)
+		return;
+	counters->pit_missing++;
+	counters->deferred_tries--;
+	counters->reset++;
+	age = bpf_map_lookup_elem(&headgate_ages, &try->flow);
+	if (!age)
+		return;
+	if (age->first_ns == age->last_ns)
+		counters->deferred--; /* it was the first try */
+	headgate_end_wait(&try->flow, target_state, locked);
 }
 
 #endif /* HEADGATE_LIB_GATE_H */

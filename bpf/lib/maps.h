@@ -132,12 +132,15 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_model);
 } headgate_models SEC(".maps");
 
-/* Set before loading: which namespace this instance of a program serves (0 where it serves none).
+/* Set before loading: which namespace this instance of a program serves, and which target (0 where
+ * it serves none of its own).
  */
 #ifdef HEADGATE_DEFINE_MAPS
 const volatile __u32 headgate_netns_id = 0;
+const volatile __u32 headgate_target_slot = 0;
 #else
 extern const volatile __u32 headgate_netns_id;
+extern const volatile __u32 headgate_target_slot;
 #endif
 
 #endif /* HEADGATE_LIB_MAPS_H */

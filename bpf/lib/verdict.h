@@ -3,9 +3,9 @@
  * WHERE A VERDICT IS MADE.
  *
  * Two steps. headgate_judge() says whether the policy has room for one more, and if not, for which
- * reason: kill switch and idle gate first, then circuit, caps, share, budget, memory. Only where
- * the answer is a reason, headgate_answer() looks at what may still let it in (lease, exemption,
- * probe, max_refuse, observe) and else chooses what the client gets. So the admitted path stays at
+ * reason: kill switch and idle gate first, then circuit, caps, share, memory, budget. Only where
+ * the answer is a reason, headgate_resolve() looks at what may still let it in (lease, exemption,
+ * probe, observe, max_refuse) and else chooses what the client gets. So the admitted path stays at
  * a few loads, and nothing is refused before the lease has been checked.
  *
  * Pure: memory is passed in, time is a value, no helper is called. Compiled for BPF by the hooks
@@ -78,32 +78,34 @@ HEADGATE_INLINE __u64 headgate_fetch_add(__u64 *word, __u64 delta, headgate_lock
 HEADGATE_INLINE int headgate_take(__u64 *tat_ns, __u64 now_ns, __u64 charge_ns, __u64 depth_ns,
 				  __u64 clamp_ns, headgate_lock *lock, const int locked)
 {
-	__u64 tat, from;
-	int room, try;
+	__u64 tat, owed, from, next;
+	int room = 0, round;
 
 	if (locked) {
 		headgate_spin_lock(lock);
 		tat = *tat_ns;
-		if (tat > now_ns + clamp_ns)
-			tat = now_ns + clamp_ns;
-		from = tat > now_ns ? tat : now_ns;
+		owed = tat > now_ns + clamp_ns ? now_ns + clamp_ns : tat;
+		from = owed > now_ns ? owed : now_ns;
 		room = from - now_ns <= depth_ns;
-		*tat_ns = room ? from + charge_ns : tat;
+		*tat_ns = room ? from + charge_ns : owed;
 		headgate_spin_unlock(lock);
 		return room;
 	}
-	for (try = 0; try < 2; try++) {
+	for (round = 0; round < 2; round++) {
 		tat = headgate_read(*tat_ns);
-		from = tat > now_ns ? tat : now_ns;
-		if (from > now_ns + clamp_ns)
-			from = now_ns + clamp_ns;
-		if (from - now_ns > depth_ns)
-			return 0;
-		if (__sync_val_compare_and_swap(tat_ns, tat, from + charge_ns) == tat)
-			return 1;
+		owed = tat > now_ns + clamp_ns ? now_ns + clamp_ns : tat;
+		from = owed > now_ns ? owed : now_ns;
+		room = from - now_ns <= depth_ns;
+		/* the cut debt is stored by refusals too: else it would be cut anew from each
+		 * later clock, and never paid
+		 */
+		next = room ? from + charge_ns : owed;
+		if (next == tat || __sync_val_compare_and_swap(tat_ns, tat, next) == tat)
+			return room;
 	}
-	__sync_fetch_and_add(tat_ns, charge_ns);
-	return 1;
+	if (room)
+		__sync_fetch_and_add(tat_ns, charge_ns);
+	return room;
 }
 
 /* Takes the charge whether there is room or not: what is exempt or a probe is still work. */
@@ -127,9 +129,12 @@ HEADGATE_INLINE __u64 headgate_outstanding(__u64 issued, __u64 settled, __u64 wr
 	return left > 0 ? (__u64)left : 0;
 }
 
-HEADGATE_INLINE __u64 headgate_live(__u64 in_flight, __u64 legacy)
+/* What counts against a cap: live connections, those older than the attach, and the admitted ones
+ * that have not established yet.
+ */
+HEADGATE_INLINE __u64 headgate_held(__u64 in_flight, __u64 legacy, __u64 tickets)
 {
-	return ((__s64)in_flight > 0 ? in_flight : 0) + legacy;
+	return ((__s64)in_flight > 0 ? in_flight : 0) + legacy + tickets;
 }
 
 /* Error diffusion: the fraction is carried on, so that of any n attempts n * share are admitted,
@@ -158,26 +163,35 @@ HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *poli
 	if (!(flags & HEADGATE_ARM_MASK))
 		return HEADGATE_REASON_NONE;
 	if (flags & HEADGATE_ARM_MAX_REFUSE) {
-		/* at most 8 refusals are saved up, so that the share holds over short times too */
-		if (headgate_read(state->refuse_credit_q32) < 8 * HEADGATE_ALWAYS_Q32)
+		/* At most 8 refusals are saved up, so that the share holds over short times too.
+		 * Signed: for a moment another CPU may have taken one that was not there.
+		 */
+		if ((__s64)headgate_read(state->refuse_credit_q32) <
+		    (__s64)(8 * HEADGATE_ALWAYS_Q32))
 			(void)headgate_fetch_add(&state->refuse_credit_q32, policy->max_refuse_q32,
 						 &state->lock, locked);
 	}
 	if (flags & HEADGATE_ARM_CIRCUIT)
 		return HEADGATE_REASON_CIRCUIT;
 	if (flags & HEADGATE_ARM_CONNECTIONS) {
-		__u64 live = headgate_live(headgate_read(state->in_flight),
-					   headgate_read(policy->connections_legacy)) +
-			     headgate_outstanding(headgate_read(state->tickets_issued),
-						  headgate_read(state->tickets_settled),
-						  headgate_read(policy->tickets_written_off));
-		__u64 target_max = headgate_read(target->connections_max);
+		const __u64 own_max = headgate_read(policy->connections_max);
+		const __u64 target_max = headgate_read(target->connections_max);
 
-		if (policy->connections_max && live >= policy->connections_max)
+		if (own_max &&
+		    headgate_held(
+			headgate_read(state->in_flight), headgate_read(policy->connections_legacy),
+			headgate_outstanding(headgate_read(state->tickets_issued),
+					     headgate_read(state->tickets_settled),
+					     headgate_read(policy->tickets_written_off))) >=
+			own_max)
 			return HEADGATE_REASON_CONNECTIONS;
 		if (target_max &&
-		    headgate_live(headgate_read(target_state->in_flight),
-				  headgate_read(target->connections_legacy)) >= target_max)
+		    headgate_held(headgate_read(target_state->in_flight),
+				  headgate_read(target->connections_legacy),
+				  headgate_outstanding(
+				      headgate_read(target_state->tickets_issued),
+				      headgate_read(target_state->tickets_settled),
+				      headgate_read(target->tickets_written_off))) >= target_max)
 			return HEADGATE_REASON_CONNECTIONS;
 	}
 	if ((flags & HEADGATE_ARM_RATE) &&
@@ -262,10 +276,10 @@ HEADGATE_INLINE int headgate_may_refuse(const struct headgate_endpoint_policy *p
  * by one (5, 7 s) the next try comes no later than twice the last gap from now.
  */
 HEADGATE_INLINE struct headgate_answer
-headgate_answer(const struct headgate_endpoint_policy *policy,
-		const struct headgate_target_policy *target, struct headgate_endpoint_state *state,
-		struct headgate_target_state *target_state, __u32 reason, __u32 exempt,
-		const struct headgate_age *age, __u64 now_ns, const int locked)
+headgate_resolve(const struct headgate_endpoint_policy *policy,
+		 const struct headgate_target_policy *target, struct headgate_endpoint_state *state,
+		 struct headgate_target_state *target_state, __u32 reason, __u32 exempt,
+		 const struct headgate_age *age, __u64 now_ns, const int locked)
 {
 	struct headgate_answer answer = {HEADGATE_ADMIT, HEADGATE_CAUSE_STALE};
 	__u64 age_ns, gap_ns;

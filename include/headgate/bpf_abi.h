@@ -142,11 +142,12 @@ struct headgate_target_policy {
   __u64 waiting_max;          /* deferred attempts that may wait at once */
   __u64 waiting_written_off;  /* cumulative: first tries whose clients have given up */
   __u64 live_bytes_max;       /* ARM_MEMORY: budget of bytes received by open connections */
-  __u64 connections_max;      /* live connections of the whole target; 0 = no cap */
+  __u64 connections_max;      /* connections and tickets of the whole target; 0 = no cap */
   __u64 connections_legacy;   /* as in the endpoint */
   __u32 generation;
   __u32 reserved32;
-  __u64 reserved[6];
+  __u64 tickets_written_off; /* as in the endpoint */
+  __u64 reserved[5];
 };
 HEADGATE_ABI_SIZE(headgate_target_policy, 128);
 

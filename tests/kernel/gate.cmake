@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+# Does not need namespaces: tests/vm runs this binary under the oldest and the common kernel.
+headgate_test(kernel_load_test kernel
+  SOURCES load_test.cc abi_test.cc
+  LIBS headgate_dataplane headgate_bpf_skeleton)

@@ -1,0 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
+# The verdict, compiled natively (under ASan in the asan preset), and what the agent adds to it.
+headgate_test(verdict_test unit SOURCES verdict_test.cc LIBS rapidcheck)
+headgate_test(outstanding_test unit SOURCES outstanding_test.cc LIBS rapidcheck)
