@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "headgate/sample.h"
 
@@ -22,7 +23,8 @@ class KeptFile {
   static constexpr std::size_t kBufferBytes = 16384;
 
   KeptFile() = default;
-  explicit KeptFile(const char* name) : name_(name) {}
+  /// `path`: absolute, or relative to the directory given to read().
+  explicit KeptFile(std::string path) : path_(std::move(path)) {}
 
   struct Text {
     std::string_view text;              ///< valid until the buffer is used again
@@ -30,11 +32,14 @@ class KeptFile {
     bool tried = true;                  ///< false: closed, and this read might not open it
     [[nodiscard]] bool ok() const { return problem == Unknown::kCount; }
   };
+  /// `directory_fd`: O_PATH of the directory, so that a file is never taken from another one that
+  /// was made under its name; not used for an absolute path.
   [[nodiscard]] Text read(int directory_fd, bool may_open, std::span<char> buffer);
-  [[nodiscard]] const char* name() const { return name_; }
+  void close() { fd_.reset(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  const char* name_ = "";
+  std::string path_;
   UniqueFd fd_;
   Unknown problem_ = Unknown::kNotRead;  ///< of the last attempt, while fd_ is closed
 };

@@ -1,32 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cgroup/limits.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "agent/cgroup/parse.h"
 
 namespace headgate {
 namespace {
-
-/// The files of a controller in order; the second is read together with the first (cfs), or only
-/// where the first has nothing to say (cpuset).
-std::array<KeptFile, 2> limit_files(Controller controller, CgroupVersion version) {
-  const bool v2 = version == CgroupVersion::kV2;
-  switch (controller) {
-    case Controller::kCpu:
-      return v2 ? std::array{KeptFile("cpu.max"), KeptFile()}
-                : std::array{KeptFile("cpu.cfs_quota_us"), KeptFile("cpu.cfs_period_us")};
-    case Controller::kCpuset:
-      return v2 ? std::array{KeptFile("cpuset.cpus.effective"), KeptFile("cpuset.cpus")}
-                : std::array{KeptFile("cpuset.effective_cpus"), KeptFile("cpuset.cpus")};
-    case Controller::kMemory:
-      return {KeptFile(v2 ? "memory.max" : "memory.limit_in_bytes"), KeptFile()};
-    case Controller::kCpuacct:
-    case Controller::kCount: break;
-  }
-  return {};
-}
 
 /// A limit that is not there is no limit at this level: the controller is not enabled for it.
 template <class T>
@@ -37,18 +17,38 @@ bool is_failure(const Measured<T>& value) {
 
 }  // namespace
 
-LimitLevel::LimitLevel(Controller controller, CgroupVersion version, std::string directory)
-    : controller_(controller),
-      version_(version),
-      directory_(std::move(directory)),
-      files_(limit_files(controller, version)) {
-  open_directory();
+/// The second is read together with the first (cfs), or only where that has nothing to say
+/// (cpuset).
+std::array<std::string_view, 2> LimitLevel::file_names(Controller controller,
+                                                       CgroupVersion version) {
+  const bool v2 = version == CgroupVersion::kV2;
+  switch (controller) {
+    case Controller::kCpu:
+      if (v2) {
+        return {"cpu.max", ""};
+      }
+      return {"cpu.cfs_quota_us", "cpu.cfs_period_us"};
+    case Controller::kCpuset:
+      return {v2 ? "cpuset.cpus.effective" : "cpuset.effective_cpus", "cpuset.cpus"};
+    case Controller::kMemory: return {v2 ? "memory.max" : "memory.limit_in_bytes", ""};
+    case Controller::kCpuacct:
+    case Controller::kCount: break;
+  }
+  return {};
 }
 
-void LimitLevel::open_directory() {
-  directory_fd_.reset(::open(directory_.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+LimitLevel::LimitLevel(Controller controller, CgroupVersion version, std::string directory)
+    : controller_(controller), version_(version), directory_(std::move(directory)) {
+  const auto names = file_names(controller, version);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    files_[i] = KeptFile(directory_ + "/" + std::string(names[i]));
+  }
+  remember_directory();
+}
+
+void LimitLevel::remember_directory() {
   struct stat st {};
-  if (directory_fd_.valid() && ::fstat(directory_fd_.get(), &st) == 0) {
+  if (::stat(directory_.c_str(), &st) == 0) {
     device_ = st.st_dev;
     inode_ = st.st_ino;
   }
@@ -57,19 +57,9 @@ void LimitLevel::open_directory() {
 bool LimitLevel::same_directory() const {
   struct stat st {};
   if (::stat(directory_.c_str(), &st) != 0) {
-    return !directory_fd_.valid();
+    return inode_ == 0;
   }
-  return directory_fd_.valid() && st.st_dev == device_ && st.st_ino == inode_;
-}
-
-std::vector<std::string> LimitLevel::file_names() const {
-  std::vector<std::string> names;
-  for (const auto& file : files_) {
-    if (*file.name() != '\0') {
-      names.emplace_back(file.name());
-    }
-  }
-  return names;
+  return st.st_dev == device_ && st.st_ino == inode_;
 }
 
 const LimitLevel::Value& LimitLevel::read(Instant now, Scratch& scratch) {
@@ -78,8 +68,8 @@ const LimitLevel::Value& LimitLevel::read(Instant now, Scratch& scratch) {
   }
   read_once_ = true;
   read_at_ = now;
-  if (!directory_fd_.valid()) {
-    open_directory();
+  if (inode_ == 0) {
+    remember_directory();
   }
   value_ = {};
   switch (controller_) {
@@ -93,11 +83,8 @@ const LimitLevel::Value& LimitLevel::read(Instant now, Scratch& scratch) {
 }
 
 KeptFile::Text LimitLevel::read_file(std::size_t index, Scratch& scratch) {
-  value_.file = files_[index].name();
-  if (!directory_fd_.valid()) {
-    return {{}, Unknown::kMissing, true};
-  }
-  return files_[index].read(directory_fd_.get(), true, scratch[index]);
+  value_.file = index;
+  return files_[index].read(-1, true, scratch[index]);
 }
 
 void LimitLevel::read_cpu(Scratch& scratch) {

@@ -9,13 +9,13 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "headgate/clock.h"
 #include "headgate/sample.h"
 
-#include "agent/base/unique_fd.h"
 #include "agent/cgroup/hierarchy.h"
 #include "agent/cgroup/kept_file.h"
 
@@ -28,7 +28,7 @@ class LimitLevel {
     Measured<double> cpu_cores;            ///< kCpu
     Measured<std::uint32_t> cpuset_count;  ///< kCpuset
     Measured<std::uint64_t> memory_bytes;  ///< kMemory
-    const char* file = "";                 ///< the one that the value, or the failure, is from
+    std::size_t file = 0;                  ///< which one the value, or the failure, is from
     bool failed = false;                   ///< a file that is there could not be read or understood
   };
 
@@ -40,15 +40,16 @@ class LimitLevel {
   /// read. Not thread-safe; LimitCache locks.
   const Value& read(Instant now, Scratch& scratch);
   [[nodiscard]] const std::string& directory() const { return directory_; }
-  /// The names that are tried, for explain.
-  [[nodiscard]] std::vector<std::string> file_names() const;
+  /// The files that are tried, in order; "" where there is only one.
+  [[nodiscard]] static std::array<std::string_view, 2> file_names(Controller controller,
+                                                                  CgroupVersion version);
   /// False once the directory was removed, or made again under its name.
   [[nodiscard]] bool same_directory() const;
 
  private:
   static constexpr Duration kReuse = std::chrono::milliseconds(50);
 
-  void open_directory();
+  void remember_directory();
   void read_cpu(Scratch& scratch);
   void read_cpuset(Scratch& scratch);
   void read_memory(Scratch& scratch);
@@ -57,9 +58,8 @@ class LimitLevel {
   Controller controller_;
   CgroupVersion version_;
   std::string directory_;
-  UniqueFd directory_fd_;
   dev_t device_ = 0;
-  ino_t inode_ = 0;
+  ino_t inode_ = 0;  ///< 0 = it was not there
   std::array<KeptFile, 2> files_;
   bool read_once_ = false;
   Instant read_at_{};

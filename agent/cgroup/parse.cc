@@ -79,12 +79,12 @@ Measured<std::uint64_t> us_to_ns(Measured<std::uint64_t> us) {
   return us.known() ? Measured<std::uint64_t>(*us * kNsPerUs) : us;
 }
 
-Measured<double> cores(std::optional<std::int64_t> quota_us,
-                       std::optional<std::int64_t> period_us) {
-  if (!quota_us || !period_us || *quota_us <= 0 || *period_us <= 0) {
+/// 0 stands for "not a number": the kernel allows neither a quota nor a period of 0.
+Measured<double> cores(std::int64_t quota_us, std::int64_t period_us) {
+  if (quota_us <= 0 || period_us <= 0) {
     return Unknown::kParse;
   }
-  return static_cast<double>(*quota_us) / static_cast<double>(*period_us);
+  return static_cast<double>(quota_us) / static_cast<double>(period_us);
 }
 
 /// mountinfo writes blanks and backslashes of a path as \ooo (proc(5)).
@@ -130,20 +130,23 @@ Measured<double> parse_cpu_max(std::string_view text) {
   if (!next_word(*line).empty()) {
     return Unknown::kParse;
   }
-  const auto period_us = period.empty() ? std::optional<std::int64_t>(kDefaultPeriodUs)
-                                        : whole_number<std::int64_t>(period);
+  const std::int64_t period_us =
+      period.empty() ? kDefaultPeriodUs : whole_number<std::int64_t>(period).value_or(0);
   if (quota == "max") {
-    return period_us && *period_us > 0 ? Unknown::kNoLimit : Unknown::kParse;
+    return period_us > 0 ? Unknown::kNoLimit : Unknown::kParse;
   }
-  return cores(whole_number<std::int64_t>(quota), period_us);
+  return cores(whole_number<std::int64_t>(quota).value_or(0), period_us);
 }
 
 Measured<double> parse_cfs(std::string_view quota, std::string_view period) {
   const auto quota_line = only_line(quota);
   const auto period_line = only_line(period);
-  const auto quota_us = quota_line ? whole_number<std::int64_t>(*quota_line) : std::nullopt;
-  const auto period_us = period_line ? whole_number<std::int64_t>(*period_line) : std::nullopt;
-  if (quota_us == -1 && period_us && *period_us > 0) {
+  if (!quota_line || !period_line) {
+    return Unknown::kParse;
+  }
+  const std::int64_t quota_us = whole_number<std::int64_t>(*quota_line).value_or(0);
+  const std::int64_t period_us = whole_number<std::int64_t>(*period_line).value_or(0);
+  if (quota_us == -1 && period_us > 0) {
     return Unknown::kNoLimit;
   }
   return cores(quota_us, period_us);

@@ -2,6 +2,7 @@
 #include "agent/cgroup/sampler.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,12 +77,17 @@ class Sampler final : public CgroupSampler {
           std::uint64_t cgroup_id)
       : hierarchy_(hierarchy), path_(path), capacity_(capacity), cgroup_id_(cgroup_id) {
     for (const auto& tree : hierarchy_.trees()) {
-      directories_.emplace_back(tree.directory(path_));
+      TargetDirectory directory(tree.directory(path_));
+      const bool identity = directory.fd.valid() && directories_.empty();
+      if (identity || is_read(tree)) {
+        directories_.push_back(std::move(directory));
+      }
     }
     const auto& cpu = hierarchy_.of(Controller::kCpu);
     const auto& cpuacct = hierarchy_.of(Controller::kCpuacct);
     const auto& memory = hierarchy_.of(Controller::kMemory);
     const bool memory_v2 = memory.version == CgroupVersion::kV2;
+    one_events_ = memory_v2;
     usage_in_stat_ = cpuacct.version == CgroupVersion::kV2;
     one_stat_ = usage_in_stat_ && cpu.path == cpuacct.path;
     set(kUsageFile, cpuacct, usage_in_stat_ ? "cpu.stat" : "cpuacct.usage");
@@ -179,13 +185,18 @@ class Sampler final : public CgroupSampler {
     };
     for (std::size_t kind = 0; kind < kCpuLimitFile; ++kind) {
       if (homes_[kind] >= 0) {
-        add(directories_[static_cast<std::size_t>(homes_[kind])].path + "/" + files_[kind].name());
+        add(directories_[static_cast<std::size_t>(homes_[kind])].path + "/" + files_[kind].path());
       }
     }
-    for (const auto* chain : {&cpu_limits_, &cpuset_limits_, &memory_limits_}) {
+    for (const auto& [controller, chain] : {std::pair(Controller::kCpu, &cpu_limits_),
+                                            std::pair(Controller::kCpuset, &cpuset_limits_),
+                                            std::pair(Controller::kMemory, &memory_limits_)}) {
+      const auto names = LimitLevel::file_names(controller, hierarchy_.of(controller).version);
       for (const auto& level : *chain) {
-        for (const auto& name : level->file_names()) {
-          add(level->directory() + "/" + name);
+        for (const auto& name : names) {
+          if (!name.empty()) {
+            add(fmt::format("{}/{}", level->directory(), name));
+          }
         }
       }
     }
@@ -193,6 +204,12 @@ class Sampler final : public CgroupSampler {
   }
 
  private:
+  [[nodiscard]] bool is_read(const Mount& tree) const {
+    return tree.path == hierarchy_.unified || tree.path == hierarchy_.of(Controller::kCpu).path ||
+           tree.path == hierarchy_.of(Controller::kCpuacct).path ||
+           tree.path == hierarchy_.of(Controller::kMemory).path;
+  }
+
   static constexpr std::size_t kReasons = static_cast<std::size_t>(Unknown::kCount);
 
   void set(FileKind kind, const Mount& mount, const char* name) {
@@ -316,8 +333,6 @@ class Sampler final : public CgroupSampler {
                    [&](std::string_view text) { return parse_inactive_file(text, version); });
     sample_.memory_pressure_some_us =
         read_value(kMemoryPressureFile, may_open, parse_pressure_some_us);
-    sample_.memory_oom_kills = read_value(
-        kOomFile, may_open, [](std::string_view text) { return parse_keyed(text, "oom_kill"); });
     read_memory_events(version, may_open);
   }
 
@@ -329,7 +344,7 @@ class Sampler final : public CgroupSampler {
       events_level_ = binding_level_;
       events_join_ = true;
       may_open = true;
-      files_[kMemoryEventsFile] = KeptFile(files_[kMemoryEventsFile].name());
+      files_[kMemoryEventsFile].close();
       events_directory_.reset(events_level_ == 0
                                   ? -1
                                   : ::open(memory_limits_[events_level_]->directory().c_str(),
@@ -349,10 +364,18 @@ class Sampler final : public CgroupSampler {
       events_last_ = count_now;
     }
     sample_.memory_events_max = count_now;
+    const auto oom_kills = [](std::string_view text) { return parse_keyed(text, "oom_kill"); };
+    if (one_events_ && events_level_ == 0) {  // the same file, just read
+      sample_.memory_oom_kills = file.ok() ? oom_kills(file.text) : file.problem;
+    } else {
+      sample_.memory_oom_kills = read_value(kOomFile, may_open, oom_kills);
+    }
   }
 
-  void count_level(FileKind kind, const LimitLevel::Value& value, Unknown reason) {
-    error_names_[kind] = value.file;
+  void count_level(FileKind kind, Controller controller, const LimitLevel::Value& value,
+                   Unknown reason) {
+    error_names_[kind] =
+        LimitLevel::file_names(controller, hierarchy_.of(controller).version)[value.file];
     count(kind, reason);
   }
 
@@ -361,16 +384,15 @@ class Sampler final : public CgroupSampler {
   void read_cpu_limit(Instant now) {
     auto& cores = sample_.limits.cpu_cores;
     auto& source = sample_.limits.cpu_source;
-    const auto quota =
-        smallest<double>(cpu_limits_, now, kCpuLimitFile, source, [](const LimitLevel::Value& v) {
-          return v.cpu_cores;
-        }).value;
+    const auto quota = smallest<double>(cpu_limits_, Controller::kCpu, now, kCpuLimitFile, source,
+                                        [](const LimitLevel::Value& v) { return v.cpu_cores; })
+                           .value;
     cores = quota;
     Measured<std::uint32_t> cpus = Unknown::kMissing;
     hierarchy_.limits->visit(cpuset_limits_, now, [&](std::size_t, const LimitLevel::Value& v) {
       cpus = v.cpuset_count;
       if (v.failed) {
-        count_level(kCpusetFile, v, cpus.reason);
+        count_level(kCpusetFile, Controller::kCpuset, v, cpus.reason);
       }
       return !v.failed && !cpus.known();  // empty or missing: inherited
     });
@@ -402,7 +424,7 @@ class Sampler final : public CgroupSampler {
     auto& bytes = sample_.limits.memory_bytes;
     auto& source = sample_.limits.memory_source;
     const auto found =
-        smallest<std::uint64_t>(memory_limits_, now, kMemoryLimitFile, source,
+        smallest<std::uint64_t>(memory_limits_, Controller::kMemory, now, kMemoryLimitFile, source,
                                 [](const LimitLevel::Value& v) { return v.memory_bytes; });
     bytes = found.value;
     binding_level_ = found.level;
@@ -420,15 +442,15 @@ class Sampler final : public CgroupSampler {
     std::size_t level = 0;  ///< index in the chain; 0 where there is no limit
   };
   template <class T, class Get>
-  Smallest<T> smallest(const LimitCache::Chain& chain, Instant now, FileKind kind,
-                       LimitSource& source, Get get) {
+  Smallest<T> smallest(const LimitCache::Chain& chain, Controller controller, Instant now,
+                       FileKind kind, LimitSource& source, Get get) {
     Smallest<T> out;
     Measured<T>& best = out.value;
     source = LimitSource::kUnlimited;
     hierarchy_.limits->visit(chain, now, [&](std::size_t index, const LimitLevel::Value& level) {
       const Measured<T> value = get(level);
       if (level.failed) {
-        count_level(kind, level, value.reason);
+        count_level(kind, controller, level, value.reason);
         best = value.reason;
         out.level = 0;
         source = LimitSource::kUnlimited;
@@ -509,7 +531,7 @@ class Sampler final : public CgroupSampler {
   std::vector<TargetDirectory> directories_;  ///< in the order of Hierarchy::trees()
   std::array<KeptFile, kFileKinds> files_;
   std::array<int, kFileKinds> homes_ = filled_homes();  ///< index into directories_; -1 = nowhere
-  std::array<const char*, kFileKinds> error_names_{};
+  std::array<std::string_view, kFileKinds> error_names_{};
   std::array<std::array<std::uint32_t, kReasons>, kFileKinds> errors_{};
   LimitCache::Chain cpu_limits_;
   LimitCache::Chain cpuset_limits_;
@@ -520,6 +542,7 @@ class Sampler final : public CgroupSampler {
   bool events_join_ = true;        ///< the next count is the first of its level
   Measured<std::uint64_t> events_last_;
   std::uint64_t events_offset_ = 0;
+  bool one_events_ = false;     ///< limit hits and OOM kills are in one file (v2)
   bool usage_in_stat_ = false;  ///< usage is in cpu.stat (v2), not in cpuacct.usage
   bool one_stat_ = false;       ///< and throttling is in the same file
   int stagger_ = 0;
@@ -550,6 +573,16 @@ Result<std::unique_ptr<CgroupSampler>> CgroupSampler::open(const Hierarchy& hier
     return tl::unexpected(identity.error());
   }
   return std::make_unique<Sampler>(hierarchy, *normal, capacity, *identity);
+}
+
+std::uint64_t raise_open_file_limit() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) {
+    return 0;
+  }
+  const rlim_t before = files.rlim_cur;
+  files.rlim_cur = files.rlim_max;
+  return ::setrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : before;
 }
 
 }  // namespace headgate

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,5 +53,14 @@ class CgroupSampler {
   /// Reads everything afresh and keeps the raw texts, ancestors included. For explain only.
   [[nodiscard]] virtual std::vector<FileRead> read_all_raw() = 0;
 };
+
+/// Files that a sampler keeps open at most (hybrid; 10 on v2). 250 targets need more than the usual
+/// soft limit of 1024: call raise_open_file_limit() at the start.
+inline constexpr std::uint64_t kOpenFilesPerTarget = 18;
+
+/// Raises the soft limit of open files to the hard one (needs no privilege) and returns what is in
+/// force: targets * kOpenFilesPerTarget should fit into it. A file that cannot be opened for want
+/// of descriptors is unknown with reason "io" and tried again a second later.
+[[nodiscard]] std::uint64_t raise_open_file_limit();
 
 }  // namespace headgate
