@@ -96,6 +96,16 @@ TEST_F(NetLab, AResetAfterConnectIsNotARefusal) {
   EXPECT_EQ(report.count(Outcome::kResetAfterConnect), 8u) << report.describe();
 }
 
+TEST_F(NetLab, ConnectedWithoutAWordIsUnconfirmed) {
+  Pair lab;
+  ServerThread server(lab.server, {.mode = ServerMode::kHold});
+  const ConnectReport report = connect_many(lab.client, {.attempts = 5,
+                                                         .address = lab.at_server().ipv4,
+                                                         .port = server.port(),
+                                                         .timeout = milliseconds(200)});
+  EXPECT_EQ(report.count(Outcome::kUnconfirmed), 5u) << report.describe();
+}
+
 TEST_F(NetLab, ClosedByTheServerIsConfirmed) {
   Pair lab;
   ServerThread server(lab.server, {.mode = ServerMode::kClose});

@@ -275,18 +275,22 @@ TEST_F(NetNodeAddresses, FollowChanges) {
   EXPECT_TRUE(changes_to(0));
 }
 
-TEST_F(NetNodeAddresses, TheSameAddressTwiceStaysUntilBothAreGone) {
+TEST_F(NetNodeAddresses, TheSameAddressOnTwoInterfacesStaysUntilBothAreGone) {
   netns_->ip_batch(
-      "link add eth1 type veth peer name beyond1\nlink set beyond1 up\nlink set eth1 up\naddr add "
-      "192.0.2.1/32 dev eth1\n"
-      "addr add 192.0.2.1/16 dev eth0\n");
+      "link add eth1 type veth peer name beyond1\nlink set beyond1 up\nlink set eth1 up\n"
+      "addr add 192.0.2.1/24 dev eth1\naddr del 192.0.2.1/24 dev eth0\n");
   addresses_->refresh();
   EXPECT_THAT(now(), ElementsAre("192.0.2.1"));
-  netns_->ip("addr del 192.0.2.1/24 dev eth0");
+  netns_->ip("addr del 192.0.2.1/24 dev eth1");
+  EXPECT_TRUE(addresses_->refresh());
+  EXPECT_THAT(now(), ElementsAre());
+}
+
+TEST_F(NetNodeAddresses, TheSameAddressInTwoNetworksStaysUntilBothAreGone) {
+  netns_->ip_batch("addr add 192.0.2.1/16 dev eth0\naddr del 192.0.2.1/24 dev eth0\n");
+  addresses_->refresh();
+  EXPECT_THAT(now(), ElementsAre("192.0.2.1"));
   netns_->ip("addr del 192.0.2.1/16 dev eth0");
-  addresses_->refresh();
-  EXPECT_THAT(now(), ElementsAre("192.0.2.1"));
-  netns_->ip("addr del 192.0.2.1/32 dev eth1");
   EXPECT_TRUE(addresses_->refresh());
   EXPECT_THAT(now(), ElementsAre());
 }
@@ -446,10 +450,11 @@ TEST_F(NetPit, KeepsOutOfAWiderLocalPortRange) {
   EXPECT_GE(pit_->ipv4_port(), 61000);
 }
 
-TEST_F(NetPit, OpensBeforeLoopbackIsUp) {
-  netns_->ip("link set lo down");
+TEST_F(NetPit, OpensBeforeLoopbackHasItsAddresses) {
+  netns_->ip("addr flush dev lo");
   ASSERT_NO_FATAL_FAILURE(open());
   EXPECT_GE(pit_->ipv4_fd(), 0);
+  EXPECT_GE(pit_->ipv6_fd(), 0);
 }
 
 TEST_F(NetPit, DoesWithoutIpv6) {

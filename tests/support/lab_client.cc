@@ -193,7 +193,8 @@ class Driver {
     }
     drop_settled_deadlines();
     while (!deadlines_.empty() && deadlines_.front().at <= Clock::now()) {
-      settle(deadlines_.front().fd, Outcome::kTimedOut, ETIMEDOUT);
+      const int fd = deadlines_.front().fd;
+      settle(fd, flights_.at(fd).connected ? Outcome::kUnconfirmed : Outcome::kTimedOut, ETIMEDOUT);
       drop_settled_deadlines();
     }
   }
@@ -306,6 +307,7 @@ const char* to_string(Outcome outcome) {
     case Outcome::kRefused: return "refused";
     case Outcome::kResetAfterConnect: return "reset after connect";
     case Outcome::kTimedOut: return "timed out";
+    case Outcome::kUnconfirmed: return "unconfirmed";
     case Outcome::kOther: return "other";
   }
   return "?";
@@ -337,7 +339,7 @@ std::string ConnectReport::describe() const {
   std::ostringstream text;
   text << attempts.size() << " attempts:";
   for (const Outcome outcome : {Outcome::kConnected, Outcome::kRefused, Outcome::kResetAfterConnect,
-                                Outcome::kTimedOut, Outcome::kOther}) {
+                                Outcome::kTimedOut, Outcome::kUnconfirmed, Outcome::kOther}) {
     if (const std::uint64_t n = count(outcome); n > 0) {
       text << " " << n << " " << to_string(outcome) << " (" << latency(outcome, 0.5).count()
            << " us median, " << latency(outcome, 1).count() << " us at most);";

@@ -251,7 +251,8 @@ enum class Outcome : std::uint8_t {
   kConnected,          ///< connected, and confirmed as asked for
   kRefused,            ///< ECONNREFUSED: the SYN was answered by RST
   kResetAfterConnect,  ///< connect succeeded, then RST before the confirmation
-  kTimedOut,           ///< nothing within the time limit
+  kTimedOut,           ///< connect got no answer within the time limit
+  kUnconfirmed,        ///< connected, but the confirmation did not come within the time limit
   kOther,              ///< see Attempt::sys_errno; 0 = closed without the echo
 };
 [[nodiscard]] const char* to_string(Outcome outcome);
