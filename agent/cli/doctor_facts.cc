@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the machine for `headgate doctor`. What it means: doctor.cc.
+#include <fcntl.h>
+#include <linux/bpf.h>
+#include <linux/magic.h>
+#include <sys/resource.h>
+#include <sys/statfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+
+#include "agent/base/unique_fd.h"
+#include "agent/cgroup/hierarchy.h"
+#include "agent/cli/doctor.h"
+#include "agent/web/control_socket.h"
+
+namespace headgate::cli {
+namespace {
+
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    return std::nullopt;
+  }
+  return text.str();
+}
+
+std::optional<std::string> status_field(std::string_view status, std::string_view key) {
+  const auto start = status.find(key);
+  if (start == std::string_view::npos) {
+    return std::nullopt;
+  }
+  std::string_view value = status.substr(start + key.size());
+  value = value.substr(0, value.find('\n'));
+  const auto first = value.find_first_not_of(" \t");
+  return first == std::string_view::npos ? std::nullopt
+                                         : std::optional(std::string(value.substr(first)));
+}
+
+template <class T>
+std::optional<T> to_number(const std::optional<std::string>& text, int base) {
+  T value{};
+  if (!text) {
+    return std::nullopt;
+  }
+  const auto [rest, error] =
+      std::from_chars(text->data(), text->data() + text->size(), value, base);
+  return error == std::errc{} ? std::optional(value) : std::nullopt;
+}
+
+void look_at_process(const DoctorOptions& options, SystemFacts& facts) {
+  facts.root_user = geteuid() == 0;
+  const auto status = read_text(options.proc_root + "/self/status").value_or("");
+  facts.capabilities = to_number<std::uint64_t>(status_field(status, "\nCapEff:"), 16);
+  facts.seccomp = to_number<int>(status_field(status, "\nSeccomp:"), 10);
+  // The initial user namespace maps everything onto itself (user_namespaces(7)).
+  if (const auto map = read_text(options.proc_root + "/self/uid_map")) {
+    std::istringstream line(*map);
+    std::uint64_t inside = 1;
+    std::uint64_t outside = 1;
+    std::uint64_t length = 0;
+    line >> inside >> outside >> length;
+    facts.user_namespace = inside != 0 || outside != 0 || length != 4294967295ULL;
+  }
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    facts.memlock_bytes = limit.rlim_cur;
+  }
+}
+
+std::string file_system_name(long type) {
+  switch (type) {
+    case SYSFS_MAGIC: return "sysfs";
+    case TMPFS_MAGIC: return "tmpfs";
+    case OVERLAYFS_SUPER_MAGIC: return "overlayfs";
+    default: return {};
+  }
+}
+
+void look_at_file_systems(const DoctorOptions& options, SystemFacts& facts) {
+  struct statfs found {};
+  if (statfs("/sys/fs/bpf", &found) == 0) {
+    facts.bpffs = found.f_type == BPF_FS_MAGIC ? SystemFacts::BpfFs::kMounted
+                                               : SystemFacts::BpfFs::kOtherFileSystem;
+    facts.bpffs_type = file_system_name(found.f_type);
+  }
+  facts.btf = access("/sys/kernel/btf/vmlinux", R_OK) == 0;
+  if (const auto hierarchy = Hierarchy::detect(options.cgroup_root)) {
+    facts.cgroup_mode = to_string(hierarchy->mode);
+    facts.cgroup_v2 = !hierarchy->unified.empty();
+  } else {
+    facts.cgroup_problem = hierarchy.error().message;
+  }
+  // "[none] integrity confidentiality": the one in brackets is in force.
+  if (const auto lockdown = read_text("/sys/kernel/security/lockdown")) {
+    const auto open = lockdown->find('[');
+    const auto close = lockdown->find(']');
+    if (open != std::string::npos && close != std::string::npos && open < close) {
+      facts.lockdown = lockdown->substr(open + 1, close - open - 1);
+    }
+  }
+}
+
+SystemFacts::Psi look_at_psi(const DoctorOptions& options) {
+  const UniqueFd fd(open((options.proc_root + "/pressure/cpu").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) {
+    return errno == EOPNOTSUPP ? SystemFacts::Psi::kSwitchedOff : SystemFacts::Psi::kMissing;
+  }
+  char byte = 0;
+  if (read(fd.get(), &byte, 1) == 1) {
+    return SystemFacts::Psi::kAvailable;
+  }
+  return errno == EOPNOTSUPP ? SystemFacts::Psi::kSwitchedOff : SystemFacts::Psi::kMissing;
+}
+
+/// errno of loading `return SK_PASS`; 0 = it loads.
+int try_to_load() {
+  const std::array<bpf_insn, 2> program{
+      bpf_insn{BPF_ALU64 | BPF_MOV | BPF_K, BPF_REG_0, 0, 0, SK_PASS},
+      bpf_insn{BPF_JMP | BPF_EXIT, 0, 0, 0, 0}};
+  LIBBPF_OPTS(bpf_prog_load_opts, load, .expected_attach_type = BPF_SK_LOOKUP);
+  const UniqueFd fd(bpf_prog_load(BPF_PROG_TYPE_SK_LOOKUP, "headgate_probe", "Dual BSD/GPL",
+                                  program.data(), program.size(), &load));
+  return fd ? 0 : errno;
+}
+
+std::string program_name(std::uint32_t id) {
+  const UniqueFd fd(bpf_prog_get_fd_by_id(id));
+  bpf_prog_info info{};
+  std::uint32_t size = sizeof(info);
+  if (!fd || bpf_obj_get_info_by_fd(fd.get(), &info, &size) != 0) {
+    return {};
+  }
+  return info.name;
+}
+
+/// Every program of headgate is named so; the kernel keeps 15 characters of a name.
+bool is_ours(std::string_view name) { return name.starts_with("headgate_"); }
+
+void look_for_foreign(SystemFacts& facts) {
+  std::uint32_t id = 0;
+  while (bpf_link_get_next_id(id, &id) == 0) {
+    const UniqueFd fd(bpf_link_get_fd_by_id(id));
+    if (!fd) {
+      if (errno == ENOENT) continue;  // gone meanwhile
+      facts.foreign_errno = errno;
+      return;
+    }
+    bpf_link_info info{};
+    std::uint32_t size = sizeof(info);
+    if (bpf_obj_get_info_by_fd(fd.get(), &info, &size) != 0 || info.type != BPF_LINK_TYPE_NETNS ||
+        info.netns.attach_type != BPF_SK_LOOKUP) {
+      continue;
+    }
+    // A link whose namespace has gone stays as long as somebody holds it; it does nothing.
+    if (info.netns.netns_ino == 0) {
+      continue;
+    }
+    const std::string name = program_name(info.prog_id);
+    if (!is_ours(name)) {
+      facts.foreign.push_back({info.netns.netns_ino, info.prog_id, name});
+    }
+  }
+  if (errno != ENOENT) {
+    facts.foreign_errno = errno;
+  }
+}
+
+}  // namespace
+
+SystemFacts look_around(const DoctorOptions& options) {
+  SystemFacts facts;
+  utsname names{};
+  if (uname(&names) == 0) {
+    facts.kernel_release = names.release;
+  }
+  look_at_process(options, facts);
+  look_at_file_systems(options, facts);
+  facts.psi = look_at_psi(options);
+  // libbpf explains each failure on stderr; this program does so itself, and better.
+  libbpf_set_print(nullptr);
+  facts.bpf_errno = try_to_load();
+  look_for_foreign(facts);
+  if (auto state = ControlClient(options.socket_path).state()) {
+    facts.agent_state = std::move(*state);
+  } else {
+    facts.agent_problem = state.error().message;
+  }
+  return facts;
+}
+
+}  // namespace headgate::cli

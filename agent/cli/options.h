@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "headgate/result.h"
+
+#include "agent/base/log.h"
+
+namespace headgate {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailure = 1;
+inline constexpr int kExitUsage = 2;  ///< bad usage, invalid configuration
+
+inline constexpr std::string_view kDefaultConfigPath = "/etc/headgate/headgate.yaml";
+
+/// What happens to maps and links in the kernel when the agent ends in order.
+enum class OnExit : std::uint8_t {
+  kLeave,  ///< they stay, the lease opens the gate, the next agent adopts them
+  kPurge,  ///< they go
+};
+
+struct RunOptions {
+  std::string config_path{kDefaultConfigPath};  ///< not used where `protect` has something
+  bool config_check = false;                    ///< check the configuration and end
+  std::vector<std::string> protect;
+  std::vector<std::string> ports;
+  bool observe = false;            ///< whatever the configuration says
+  std::string web_listen_address;  ///< valid, or empty: no web server
+  log::Level log_level = log::Level::kInfo;
+  log::Format log_format = log::Format::kText;
+  std::string pin_root;
+  std::string cgroup_root;
+  std::string proc_root;
+  OnExit on_exit = OnExit::kLeave;
+  bool wait = true;  ///< wait in standby while another agent runs
+  std::string socket_path;
+};
+
+struct CheckOptions {
+  std::string config_path;
+  std::string socket_path;
+  bool diff = false;
+  bool schema = false;
+  bool json = false;
+};
+
+struct StatusOptions {
+  std::string socket_path;
+  bool json = false;
+};
+
+struct TopOptions {
+  std::string socket_path;
+  bool once = false;
+};
+
+struct ExplainOptions {
+  std::string target;
+  std::string config_path;
+  std::string cgroup_root;
+  std::string proc_root;
+  std::string socket_path;
+  bool json = false;
+};
+
+struct DoctorOptions {
+  std::string pin_root;
+  std::string cgroup_root;
+  std::string proc_root;
+  std::string socket_path;
+  bool json = false;
+};
+
+struct SwitchOptions {
+  bool off = false;  ///< which of the two verbs
+  std::string pin_root;
+  std::string socket_path;
+  bool json = false;
+};
+
+struct VersionOptions {
+  bool json = false;
+};
+
+/// Asked for help: print and exit 0.
+struct HelpOptions {
+  std::string text;
+};
+
+using Command = std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions,
+                             ExplainOptions, DoctorOptions, SwitchOptions, VersionOptions>;
+
+using Environment = std::map<std::string, std::string, std::less<>>;
+
+/// `headgate VERB [flags]`. Each flag can also be given as HEADGATE_ and its name in capitals, '.'
+/// and '-' as '_' (--web.listen-address: HEADGATE_WEB_LISTEN_ADDRESS); the command line wins. A
+/// list has commas there. Errors are bad usage (exit 2); an unknown verb or flag names the nearest
+/// one.
+[[nodiscard]] Result<Command> parse_command_line(std::span<const std::string> arguments,
+                                                 const Environment& environment);
+
+/// The process's own.
+[[nodiscard]] Environment read_environment();
+
+}  // namespace headgate

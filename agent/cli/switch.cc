@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/cli/switch.h"
+
+#include <cerrno>
+#include <ostream>
+
+#include "agent/web/control_socket.h"
+
+namespace headgate {
+namespace {
+
+bool nobody_listens(const Error& error) {
+  return error.sys_errno == ENOENT || error.sys_errno == ECONNREFUSED;
+}
+
+void print_done(const SwitchOptions& options, bool by_agent, std::ostream& out) {
+  if (options.json) {
+    out << "{\"schema\":1,\"kill_switch\":" << (options.off ? "true" : "false")
+        << ",\"agent_running\":" << (by_agent ? "true" : "false") << "}\n";
+    return;
+  }
+  out << (options.off ? "off: everything is admitted until `headgate on`"
+                      : "on: the gate acts on its decisions again")
+      << (by_agent ? "\n" : " (no agent is running; the kernel's own switch was set)\n");
+}
+
+}  // namespace
+
+int run_switch(const SwitchOptions& options, std::ostream& out, std::ostream& err,
+               const PinnedSwitch& pinned) {
+  const char* verb = options.off ? "off" : "on";
+  const ControlClient client(options.socket_path);
+  const auto told = options.off ? client.off() : client.on();
+  if (told) {
+    print_done(options, true, out);
+    return kExitOk;
+  }
+  if (!nobody_listens(told.error()) || !pinned) {
+    err << "headgate " << verb << ": " << told.error().message << '\n';
+    return kExitFailure;
+  }
+  if (const auto stored = pinned(options.pin_root, options.off); !stored) {
+    err << "headgate " << verb << ": " << told.error().message
+        << "; and without an agent: " << stored.error().message << '\n';
+    return kExitFailure;
+  }
+  print_done(options, false, out);
+  return kExitOk;
+}
+
+}  // namespace headgate
