@@ -29,12 +29,12 @@ struct Subject {
 /// Debian's prometheus-pushgateway without persistence. A push replaces its group, and the gateway
 /// checks the result for consistency over all groups: so the cost depends on both.
 [[nodiscard]] Subject pushgateway(std::string_view host);
-/// `binary` as built from deploy/demo/otelcol, `config` its collector.yaml; OTLP/HTTP, protobuf.
+/// `binary` as built from deploy/demo/otelcol, `config` its collector.yaml; OTLP/HTTP, JSON.
 [[nodiscard]] Subject otelcol(std::string_view host, std::string_view binary,
                               std::string_view config);
 
-/// An OTLP ExportTraceServiceRequest in protobuf with so many spans of about 390 bytes
-/// (opentelemetry-proto, trace/v1/trace.proto).
+/// An OTLP ExportTraceServiceRequest in JSON with so many spans of about 390 bytes
+/// (opentelemetry.io/docs/specs/otlp, "JSON Protobuf Encoding").
 [[nodiscard]] std::string otlp_trace_request(std::size_t group, std::size_t spans);
 
 }  // namespace headgate::demo

@@ -49,7 +49,9 @@ build_otelcol() {
   (
     export GOTOOLCHAIN=local GOFLAGS=-mod=readonly CGO_ENABLED=0 GOWORK=off
     export GOMODCACHE=$cache/modules GOCACHE=$cache/objects
-    cd "$source" && "$go" build -trimpath -ldflags='-s -w' -o "$otelcol_binary.new" . &&
+    cd "$source" &&
+      "$go" build -trimpath -ldflags='-s -w' -o "$otelcol_binary.new" . \
+        2> >(grep -v '^go: downloading' >&2) &&
       mv "$otelcol_binary.new" "$otelcol_binary" && "$go" clean -modcache -cache &&
       rm -rf "$cache/modules" "$cache/objects"
   )
