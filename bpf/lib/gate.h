@@ -146,7 +146,10 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 		 * may be sent again: a ticket lets both in without judging or charging twice.
 		 */
 		ticket = bpf_map_lookup_elem(&headgate_tickets, &try->flow);
-		if (ticket && now_ns - ticket->issued_ns < HEADGATE_TICKET_TTL_NS) {
+		if (ticket &&
+		    now_ns - ticket->issued_ns < (flags & HEADGATE_TICKETS_SETTLED
+						      ? HEADGATE_TICKET_TTL_NS
+						      : HEADGATE_TICKET_UNSETTLED_TTL_NS)) {
 			counters->repeats++;
 			if (!(flags & HEADGATE_TICKETS_SETTLED)) {
 				bpf_map_delete_elem(&headgate_tickets, &try->flow);

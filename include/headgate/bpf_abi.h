@@ -243,6 +243,10 @@ HEADGATE_ABI_SIZE(headgate_ticket, 16);
 
 /* A ticket older than this is no ticket: the SYN timer of any client has moved on (RFC 6298). */
 #define HEADGATE_TICKET_TTL_NS (5ULL * 1000 * 1000 * 1000)
+/* Where no sock_ops ends tickets when they are used, one lies about after its connection and lets
+ * in the next from the same port. Then it lives as long as the first retransmit needs.
+ */
+#define HEADGATE_TICKET_UNSETTLED_TTL_NS (1500ULL * 1000 * 1000)
 
 struct headgate_age {
   __u64 first_ns; /* first try of the attempt */

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+# The data plane on real connections, without an agent.
+headgate_test(gate_test netns
+  SOURCES gate_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
+headgate_test(defer_test netns
+  SOURCES defer_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
+headgate_test(restart_test lease
+  SOURCES restart_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
+# An agent's data plane that can be killed.
+add_executable(headgate_gate_holder ${CMAKE_CURRENT_LIST_DIR}/gate_holder_main.cc)
+target_link_libraries(headgate_gate_holder PRIVATE headgate_hooks)
+set_target_properties(headgate_gate_holder PROPERTIES
+  RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_compile_definitions(restart_test PRIVATE
+  HEADGATE_GATE_HOLDER="$<TARGET_FILE:headgate_gate_holder>")
+add_dependencies(restart_test headgate_gate_holder)
