@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/strategies/demand.h"
 
-#include <numeric>
-
 namespace headgate {
 
 void Demand::update(const StrategyInput& in) {
@@ -17,10 +15,6 @@ void Demand::update(const StrategyInput& in) {
     smoothed_[i].add(offered / dt_s, in.signals.interval);
     per_second_[i] = smoothed_[i].value();
   }
-}
-
-double Demand::total_per_second() const {
-  return std::accumulate(per_second_.begin(), per_second_.end(), 0.0);
 }
 
 }  // namespace headgate

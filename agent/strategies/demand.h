@@ -18,8 +18,6 @@ class Demand {
   /// One tick. Allocates only when the number of endpoints changes, which starts it anew.
   void update(const StrategyInput& in);
   [[nodiscard]] std::span<const double> per_second() const { return per_second_; }
-  /// Sum over the endpoints.
-  [[nodiscard]] double total_per_second() const;
 
  private:
   std::vector<Smoothed> smoothed_;

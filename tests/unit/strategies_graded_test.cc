@@ -157,8 +157,9 @@ TEST_F(GradedWithInFlight, OpensTheCircuitInOneTickForAQueueOf250ms) {
 
 TEST_F(GradedWithInFlight, DoesNotOpenForAQueueAlone) {
   // A queue with an idle CPU waits for something else (a slow backend): refusing would not help.
-  in_flight(400, 8);
-  ticks.cpu(0.3).run(20);
+  // 30 / 80 per second = 0.375 s, a wait that would open the circuit at a full CPU.
+  in_flight(30, 8);
+  ticks.cpu(0.3).run();
   EXPECT_EQ(ticks.decision.state, State::kNormal);
 }
 
