@@ -81,18 +81,26 @@ std::vector<std::string> directories_of(const std::string& root) {
   return names;
 }
 
-/// The v1 directory of a controller: by its own name or within a joint one ("cpu,cpuacct"; the
-/// names of its parts are links to it, which a copied tree may have lost).
+bool is_link(const std::string& path) {
+  struct stat st {};
+  return ::lstat(path.c_str(), &st) == 0 && S_ISLNK(st.st_mode);
+}
+
+/// The v1 directory of a controller: by its own name, or the joint one ("cpu,cpuacct"). The names
+/// of the parts are links to that (which a copied tree may have lost); the directory itself is
+/// taken, so that joint controllers have one path and count as one tree.
 std::optional<std::string> v1_directory(const std::string& root,
                                         const std::vector<std::string>& directories,
                                         std::string_view controller) {
   std::optional<std::string> found;
   for (const auto& name : directories) {
-    if (name == controller) {
-      return root + "/" + name;
+    const bool own = name == controller;
+    const std::string path = root + "/" + name;
+    if (own && !is_link(path)) {
+      return path;
     }
-    if (has_controller(name, controller)) {
-      found = root + "/" + name;
+    if ((own && !found) || (!own && !is_link(path) && has_controller(name, controller))) {
+      found = path;
     }
   }
   return found;

@@ -46,8 +46,17 @@ TEST(Hierarchy, JointControllersAreFoundThroughTheirLinksAndWithoutThem) {
   EXPECT_EQ(tree.hierarchy().of(Controller::kCpuacct).path, tree.root() + "/cpu,cpuacct");
   EXPECT_EQ(tree.hierarchy().of(Controller::kCpu).path, tree.root() + "/cpu,cpuacct");
   tree.link("cpu", "cpu,cpuacct").link("cpuacct", "cpu,cpuacct");
+  const auto linked = tree.hierarchy();
+  EXPECT_EQ(linked.of(Controller::kCpu).version, CgroupVersion::kV1);
+  EXPECT_EQ(linked.of(Controller::kCpu).path, tree.root() + "/cpu,cpuacct");
+  EXPECT_EQ(linked.of(Controller::kCpuacct).path, tree.root() + "/cpu,cpuacct");
+  EXPECT_EQ(linked.trees().size(), 2U);  // one tree, not one a name
+}
+
+TEST(Hierarchy, ALinkToADirectoryElsewhereIsFollowed) {
+  FakeCgroupTree tree;
+  tree.directory("elsewhere/x").link("cpu", "elsewhere/x");
   EXPECT_EQ(tree.hierarchy().of(Controller::kCpu).path, tree.root() + "/cpu");
-  EXPECT_EQ(tree.hierarchy().of(Controller::kCpu).version, CgroupVersion::kV1);
 }
 
 TEST(Hierarchy, A16_HybridChoosesPerControllerWhoOwnsIt) {  // VictoriaMetrics/metrics#112
