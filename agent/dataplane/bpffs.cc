@@ -51,13 +51,20 @@ PinDirectory PinDirectory::prepare(const std::string& root) {
     return out;
   }
   if (!is_bpffs(existing_parent(root))) {
-    if (root.rfind(kBpffsMount, 0) != 0 ||
-        ::mount("bpf", kBpffsMount, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") != 0) {
+    constexpr const char* kCost =
+        "nothing is pinned, and a restart of the agent opens the gate for a moment";
+    if (root.rfind(kBpffsMount, 0) != 0) {
       out.warning_ = fmt::format(
-          "{} is not on a BPF file system and none could be mounted on {} ({}): nothing is pinned, "
-          "and a restart of the agent opens the gate for a moment; mount one: "
-          "mount -t bpf bpf {}",
-          root, kBpffsMount, std::strerror(errno), kBpffsMount);
+          "{} is not on a BPF file system: {}; mount one there (mount -t bpf bpf DIRECTORY) or "
+          "choose a path below {}",
+          root, kCost, kBpffsMount);
+      return out;
+    }
+    if (::mount("bpf", kBpffsMount, "bpf", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=0700") != 0) {
+      out.warning_ = fmt::format(
+          "{} is no BPF file system and none could be mounted there ({}): {}; mount one: mount -t "
+          "bpf bpf {}",
+          kBpffsMount, std::strerror(errno), kCost, kBpffsMount);
       return out;
     }
   }

@@ -3,3 +3,6 @@
 headgate_test(kernel_load_test kernel
   SOURCES load_test.cc abi_test.cc
   LIBS headgate_dataplane headgate_bpf_skeleton)
+headgate_test(kernel_gate_test kernel
+  SOURCES maps_test.cc verdict_run_test.cc
+  LIBS headgate_dataplane headgate_bpf_skeleton headgate_net_lab)
