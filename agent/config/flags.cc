@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -48,7 +49,7 @@ Result<TargetConfig> target_of(const std::string& text) {
   };
   std::string_view kind = std::string_view(text).substr(0, text.find(':'));
   std::string_view rest;
-  if (is_unit_name(text) && kind != "unit") {
+  if (kind == text && is_unit_name(text)) {
     kind = "unit";
     rest = text;
   } else if (kind.size() < text.size()) {
@@ -145,6 +146,7 @@ Result<Config> config_from_flags(const std::vector<std::string>& protect,
     return fail("--port is missing; give at least one, such as --port 4317/grpc");
   }
   std::vector<EndpointConfig> endpoints;
+  std::set<std::pair<bool, std::uint16_t>> taken_ports;
   for (const std::string& text : ports) {
     auto some = endpoints_of(text);
     if (!some) {
@@ -152,11 +154,7 @@ Result<Config> config_from_flags(const std::vector<std::string>& protect,
     }
     for (EndpointConfig& endpoint : *some) {
       const bool udp = endpoint.protocol == Protocol::kUdp;
-      const auto twin =
-          std::find_if(endpoints.begin(), endpoints.end(), [&](const EndpointConfig& e) {
-            return e.port == endpoint.port && (e.protocol == Protocol::kUdp) == udp;
-          });
-      if (twin != endpoints.end()) {
+      if (!taken_ports.emplace(udp, endpoint.port).second) {
         return fail(fmt::format("--port {}: {} port {} is given twice; keep one of them", text,
                                 udp ? "UDP" : "TCP", endpoint.port));
       }

@@ -350,13 +350,11 @@ std::vector<PortRange> ConfigReader::read_ports(const Map& endpoint) {
     return {};
   }
   std::vector<PortRange> out;
+  std::map<std::uint32_t, std::uint32_t> taken;  // last port -> first
   const auto read_one = [&](const YamlNode& item, const std::string& item_path) {
     if (item.kind != YamlNode::Kind::kScalar) {
       reader_.wrong_kind(item, item_path, allowed);
       return;
-    }
-    if (out.size() > HEADGATE_MAX_ENDPOINTS) {
-      return;  // too many in any case, as the caller reports
     }
     const Ports ports = parse_ports(item.text);
     const std::string shown = printable(item.text);
@@ -371,15 +369,14 @@ std::vector<PortRange> ConfigReader::read_ports(const Map& endpoint) {
                                ports.ranges.front().first));
     }
     for (const PortRange& range : ports.ranges) {
-      const auto overlap = std::find_if(out.begin(), out.end(), [&](const PortRange& o) {
-        return range.first <= o.last && o.first <= range.last;
-      });
-      if (overlap != out.end()) {
+      const auto overlap = taken.lower_bound(range.first);
+      if (overlap != taken.end() && overlap->second <= range.last) {
         reader_.error(item.place, item_path, shown,
                       fmt::format("port {} is given twice; keep one of them",
-                                  std::max(range.first, overlap->first)));
+                                  std::max(range.first, overlap->second)));
         continue;
       }
+      taken.emplace(range.last, range.first);
       out.push_back(range);
     }
   };
@@ -453,7 +450,7 @@ void ConfigReader::read_refuse(const Map& endpoint, EndpointConfig& out) {
   const Field& field = field_of(kEndpointSpec, "refuse");
   if (node->kind == YamlNode::Kind::kMap) {
     const std::array<std::string_view, 1> names{"defer"};
-    const auto values = reader_.keys(*node, path, names, "allowed here");
+    const auto values = reader_.keys(*node, path, names);
     const auto it = values.find("defer");
     if (it == values.end()) {
       if (node->pairs.empty()) {

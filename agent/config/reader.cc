@@ -52,10 +52,11 @@ void Reader::wrong_kind(const YamlNode& node, const std::string& path, const std
   if (node.kind == YamlNode::Kind::kBad) {
     return;
   }
+  const std::string_view what = path.empty() ? "the top level " : "";
   error(node.place, path, value_text(node),
         node.kind == YamlNode::Kind::kNull
             ? fmt::format("has no value; allowed: {} (or leave the key out)", allowed)
-            : fmt::format("is {}; allowed: {}", kind_text(node), allowed));
+            : fmt::format("{}is {}; allowed: {}", what, kind_text(node), allowed));
 }
 
 std::map<std::string_view, const YamlNode*> Reader::keys(const YamlNode& node,
@@ -96,7 +97,9 @@ std::map<std::string_view, const YamlNode*> Reader::keys(const YamlNode& node,
     }
     const Nearest nearest = nearest_of(key.text, names);
     std::string message =
-        fmt::format("unknown key '{}' (value {}){} {}: {}", printable(key.text), value_text(val),
+        fmt::format("unknown key '{}' ({}){} {}: {}", printable(key.text),
+                    val.kind == YamlNode::Kind::kScalar ? "value " + printable(val.text)
+                                                        : std::string(kind_text(val)),
                     suggestion(nearest), what,
                     names.empty() ? "nothing" : fmt::format("{}", fmt::join(names, ", ")));
     std::vector<std::pair<std::string_view, std::string_view>> everywhere;

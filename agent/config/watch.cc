@@ -131,9 +131,8 @@ void Watcher::wake_in(Duration delay) {
 }
 
 std::optional<std::string> Watcher::poll(Instant now) {
-  if (!next_look_) {
-    next_look_ = now + kLookInterval;
-    last_look_ = now - kBetweenHints;
+  if (!next_look_) {  // the first call
+    next_look_ = now;
   }
   if (drain()) {
     next_look_ = std::min(*next_look_, std::max(now, last_look_ + kBetweenHints));

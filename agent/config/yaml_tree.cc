@@ -10,6 +10,7 @@
 #include <streambuf>
 
 #include <fmt/format.h>
+#include <yaml-cpp/depthguard.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -73,24 +74,45 @@ std::optional<Problem> bad_text(std::string_view text, const std::string& file) 
     const std::size_t length = utf8_length(text, i);
     const auto byte = static_cast<unsigned char>(text[i]);
     if (length == 0) {
-      return error_at(file, place,
-                      "the byte here is not UTF-8; allowed: UTF-8 text (save the file as UTF-8)",
-                      fmt::format("0x{:02x}", byte));
+      return error_at(
+          file, place,
+          fmt::format("byte 0x{:02x} is not UTF-8; allowed: UTF-8 text (save the file as "
+                      "UTF-8)",
+                      byte),
+          fmt::format("0x{:02x}", byte));
     }
     if ((byte < 0x20 && byte != '\t' && byte != '\n' && byte != '\r') || byte == 0x7f) {
-      return error_at(file, place, "a control character stands here; remove it",
+      return error_at(file, place, fmt::format("control character 0x{:02x}; remove it", byte),
                       fmt::format("0x{:02x}", byte));
     }
     i += length;
-    place = byte == '\n' ? Place{place.line + 1, 1} : Place{place.line, place.column + 1};
+    // Columns count bytes, as those of the library do.
+    place = byte == '\n' ? Place{place.line + 1, 1}
+                         : Place{place.line, place.column + static_cast<int>(length)};
   }
   return std::nullopt;
 }
 
+/// YAML does not indent by tabs (YAML 1.2.2, section 6.1); the library's message does not say so.
+std::string tab_hint(std::string_view text, const YAML::Mark& mark) {
+  int line = 1;
+  while (!text.empty() && line <= mark.line + 1) {
+    const std::size_t end = text.find('\n');
+    const std::string_view indent = text.substr(0, text.find_first_not_of(" \t"));
+    if (indent.find('\t') < end) {
+      return fmt::format("; a tab stands in the indentation of line {}: use spaces", line);
+    }
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    ++line;
+  }
+  return {};
+}
+
 class Builder final : public YAML::EventHandler {
  public:
-  Builder(const std::string& file, std::vector<Problem>& problems)
-      : file_(file), problems_(problems) {}
+  /// `text`: what the parser reads, without a byte order mark.
+  Builder(std::string_view text, const std::string& file, std::vector<Problem>& problems)
+      : text_(text), file_(file), problems_(problems) {}
 
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1) {
@@ -112,9 +134,15 @@ class Builder final : public YAML::EventHandler {
                 const std::string& value) override {
     check_anchor(mark, anchor);
     check_tag(mark, tag);
+    // yaml-cpp 0.7 takes the end of the text for a closing quote, so that a file that is cut off
+    // there would be read as if it were whole.
+    if (!is_closed(mark)) {
+      add(mark, "the quote that opens here is never closed");
+      put(make(YamlNode::Kind::kBad, mark));
+      return;
+    }
     YamlNode node = make(YamlNode::Kind::kScalar, mark);
     node.text = value;
-    node.quoted = tag == "!";
     put(std::move(node));
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
@@ -129,6 +157,7 @@ class Builder final : public YAML::EventHandler {
   void OnMapEnd() override { end(); }
 
   [[nodiscard]] int documents() const { return documents_; }
+  [[nodiscard]] bool too_deep() const { return skipped_ > 0; }
   [[nodiscard]] YamlNode take_root() { return std::move(root_); }
 
  private:
@@ -205,11 +234,35 @@ class Builder final : public YAML::EventHandler {
     } else if (!open.key) {
       open.key = std::move(node);
     } else {
+      // The library places a value that is not there at whatever comes next.
+      if (node.kind == YamlNode::Kind::kNull) {
+        node.place = open.key->place;
+      }
       open.node.pairs.emplace_back(std::move(*open.key), std::move(node));
       open.key.reset();
     }
   }
 
+  /// False for a scalar that begins with a quote and has none at its end.
+  [[nodiscard]] bool is_closed(const YAML::Mark& mark) const {
+    auto i = static_cast<std::size_t>(mark.pos);
+    if (mark.is_null() || i >= text_.size() || (text_[i] != '"' && text_[i] != '\'')) {
+      return true;
+    }
+    const char quote = text_[i];
+    for (++i; i < text_.size(); ++i) {
+      if (text_[i] == '\\' && quote == '"') {
+        ++i;
+      } else if (text_[i] == quote && quote == '\'' && text_.substr(i + 1).starts_with('\'')) {
+        ++i;
+      } else if (text_[i] == quote) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  std::string_view text_;
   const std::string& file_;
   std::vector<Problem>& problems_;
   std::vector<Open> stack_;
@@ -235,7 +288,10 @@ std::optional<YamlNode> parse_yaml(std::string_view text, const std::string& fil
     problems.push_back(std::move(*problem));
     return std::nullopt;
   }
-  Builder builder(file, problems);
+  if (text.starts_with("\xEF\xBB\xBF")) {
+    text.remove_prefix(3);
+  }
+  Builder builder(text, file, problems);
   try {
     ViewBuffer buffer(text);
     std::istream stream(&buffer);
@@ -243,8 +299,14 @@ std::optional<YamlNode> parse_yaml(std::string_view text, const std::string& fil
     while (builder.documents() < 2 && parser.HandleNextDocument(builder)) {
     }
     return builder.take_root();
+  } catch (const YAML::DeepRecursion& e) {
+    if (!builder.too_deep()) {
+      problems.push_back(error_at(file, place_of(e.mark), "nested too deeply"));
+    }
   } catch (const YAML::Exception& e) {
-    problems.push_back(error_at(file, place_of(e.mark), fmt::format("not valid YAML: {}", e.msg)));
+    problems.push_back(
+        error_at(file, place_of(e.mark),
+                 fmt::format("not valid YAML: {}{}", e.msg, tab_hint(text, e.mark))));
   } catch (const std::bad_alloc&) {
     throw;  // ends the process, as everywhere
   } catch (const std::exception& e) {

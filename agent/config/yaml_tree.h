@@ -20,8 +20,7 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kMap, kList, kBad };
   Kind kind = Kind::kNull;
   Place place;
-  std::string text;  ///< of a scalar, as written (quotes removed)
-  bool quoted = false;
+  std::string text;                                  ///< of a scalar, as written (quotes removed)
   std::vector<std::pair<YamlNode, YamlNode>> pairs;  ///< of a mapping: key, value
   std::vector<YamlNode> items;                       ///< of a list
 };
