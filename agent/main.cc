@@ -54,7 +54,7 @@ int run_command(const Command& command) {
         } else if constexpr (std::is_same_v<Options, TopOptions>) {
           return run_top(options, std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, ExplainOptions>) {
-          return run_explain(options, std::cout, std::cerr);
+          return run_explain(options, strategies(), std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, DoctorOptions>) {
           return run_doctor(options, std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, SwitchOptions>) {

@@ -34,6 +34,8 @@ class SkLookupHook {
 
   [[nodiscard]] HookStatus status(std::uint32_t netns) const;
   [[nodiscard]] bool has_pit(std::uint32_t netns) const;
+  /// Attaches that failed since the start, by errno.
+  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
   /// Pin names of what is held: everything else of this hook is an orphan.
   void add_pin_names(std::vector<std::string>& names) const;
 
@@ -48,6 +50,7 @@ class SkLookupHook {
   const PinDirectory& pins_;
   std::map<std::uint32_t, Instance> instances_;
   std::map<std::uint32_t, Error> failed_;
+  std::map<int, std::uint64_t> attach_errors_;
 };
 
 }  // namespace headgate

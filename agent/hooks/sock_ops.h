@@ -30,6 +30,7 @@ class SockOpsHook {
   void detach_all();
   [[nodiscard]] bool attached(std::uint32_t target) const;
   [[nodiscard]] HookStatus status(std::uint32_t target) const;
+  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
   void add_pin_names(std::vector<std::string>& names) const;
 
  private:
@@ -45,6 +46,7 @@ class SockOpsHook {
   std::string unified_root_;
   std::map<std::uint32_t, Instance> instances_;
   std::map<std::uint32_t, Error> failed_;
+  std::map<int, std::uint64_t> attach_errors_;
 };
 
 /// Notes the node's own connects (bpf/node_connects.bpf.c), so that probes are exempt exactly. Sits
@@ -61,6 +63,7 @@ class NodeConnectsHook {
   void detach_all();
   [[nodiscard]] bool attached() const { return !links_.empty(); }
   [[nodiscard]] HookStatus status() const;
+  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
   void add_pin_names(std::vector<std::string>& names) const;
 
  private:
@@ -70,6 +73,7 @@ class NodeConnectsHook {
   LoadedProgram program_;
   std::map<std::uint64_t, Link> links_;  ///< by cgroup id
   Error failed_;
+  std::map<int, std::uint64_t> attach_errors_;
 };
 
 }  // namespace headgate

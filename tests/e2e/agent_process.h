@@ -27,6 +27,8 @@ class AgentProcess {
   void write_config(const std::string& yaml) const;
   [[nodiscard]] std::string config_path() const { return (directory_ / "headgate.yaml").string(); }
   [[nodiscard]] std::string pin_root() const { return pin_root_; }
+  /// Before start: the pins of another agent, as two agents on one node have them.
+  void share_pins_of(const AgentProcess& other) { pin_root_ = other.pin_root_; }
   [[nodiscard]] std::string socket_path() const { return (directory_ / "headgate.sock").string(); }
 
   /// `headgate run --config ...`; returns when its socket answers or it has ended.
@@ -54,7 +56,6 @@ class AgentProcess {
   /// Another verb, with this agent's socket: run("status", "--json").
   [[nodiscard]] Ran run(const std::vector<std::string>& arguments) const;
 
-  /// A second agent over the same pins.
   [[nodiscard]] static const char* binary();
 
  private:

@@ -172,7 +172,7 @@ TEST_F(AgentTest, SecondAgentStandsByAndTakesOver) {
 
   AgentProcess second;
   second.write_config(config("{fixed: {admit: 0}}"));
-  second.start({"--pin-root=" + agent_.pin_root()});
+  second.start();
   ASSERT_TRUE(second.running()) << second.log();
   EXPECT_TRUE(second.state().value("standby", false)) << second.state().dump(2);
   agent_.kill();
@@ -217,7 +217,7 @@ TEST_F(AgentTest, C11_InvalidConfigurationKeepsTheLastGoodOne) {
   protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
   agent_.write_config("apiVersion: headgate/v1\ntreshold: 0.8\n");
   EXPECT_TRUE(lab::eventually([&] {
-    return !agent_.state().value("config_last_reload_successful", true);
+    return !agent_.state()["config"].value("last_reload_successful", true);
   })) << agent_.state().dump(2);
   EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
 }
@@ -247,6 +247,84 @@ TEST_F(AgentTest, DeferredConnectsComeInAtTheirNextTry) {
   client.join();
   EXPECT_EQ(report.count(Outcome::kConnected), 50U) << report.describe();
   EXPECT_EQ(server_->accepted() - before, 50U);
+}
+
+/// In the host's own namespace a port belongs to a target only where its processes listen.
+class HostTargetTest : public ::testing::Test {
+ protected:
+  void SetUp() override { HEADGATE_REQUIRES_ROOT_KERNEL(); }
+
+  [[nodiscard]] std::unique_ptr<lab::ServerProcess> serve(const std::string& address,
+                                                          std::uint16_t port,
+                                                          const lab::Cgroup& cgroup) const {
+    lab::ServerOptions options;
+    options.address = address;
+    options.port = port;
+    auto server = std::make_unique<lab::ServerProcess>(host_, options, &cgroup);
+    server->start();
+    return server;
+  }
+
+  [[nodiscard]] ConnectReport connect(const std::string& address, std::uint16_t port,
+                                      std::uint64_t attempts = 1) const {
+    ConnectOptions options;
+    options.attempts = attempts;
+    options.address = address;
+    options.port = port;
+    return lab::connect_many(host_, options);
+  }
+
+  void protect(const lab::Cgroup& cgroup, std::uint16_t port) {
+    agent_.write_config(
+        fmt::format("apiVersion: headgate/v1\ntargets:\n  - name: mine\n    match: {{cgroup: {}}}\n"
+                    "    strategy: {{fixed: {{admit: 0}}}}\n"
+                    "    endpoints: [{{name: e, port: {}, protocol: tcp}}]\n",
+                    cgroup.path(), port));
+    agent_.start();
+    ASSERT_TRUE(agent_.running()) << agent_.log();
+  }
+
+  lab::Namespace host_{lab::Namespace::Host{}};
+  AgentProcess agent_;
+};
+
+TEST_F(HostTargetTest, B10_AnotherServerOnTheSamePortIsNotTouched) {
+  const lab::Cgroup mine("mine");
+  const lab::Cgroup other("other");
+  const auto server = serve("127.0.0.1", 0, mine);
+  const auto neighbour = serve("127.0.0.2", server->port(), other);
+  protect(mine, server->port());
+  ASSERT_TRUE(lab::eventually([&] {
+    return connect("127.0.0.1", server->port()).count(Outcome::kRefused) == 1;
+  })) << agent_.log();
+  EXPECT_EQ(connect("127.0.0.1", server->port(), 100).count(Outcome::kRefused), 100U);
+  EXPECT_EQ(connect("127.0.0.2", server->port(), 100).count(Outcome::kConnected), 100U);
+}
+
+TEST_F(HostTargetTest, ListenerOnEveryAddressIsGatedOnLoopbackOfBothFamilies) {
+  const lab::Cgroup mine("any");
+  const auto server = serve("::", 0, mine);
+  protect(mine, server->port());
+  ASSERT_TRUE(lab::eventually([&] {
+    return connect("127.0.0.1", server->port()).count(Outcome::kRefused) == 1;
+  })) << agent_.log();
+  EXPECT_EQ(connect("::1", server->port(), 50).count(Outcome::kRefused), 50U);
+  server->stop();
+  EXPECT_TRUE(lab::eventually([&] {
+    return agent_.target("mine").is_object() &&
+           connect("127.0.0.1", server->port()).count(Outcome::kRefused) == 1;
+  }));
+}
+
+TEST_F(HostTargetTest, StrangerOnTheConfiguredPortIsNotTouched) {
+  const lab::Cgroup mine("idle");
+  const lab::Cgroup other("stranger");
+  const auto server = serve("127.0.0.1", 0, mine);  // keeps the target alive, on another port
+  const auto stranger = serve("127.0.0.1", 0, other);
+  protect(mine, stranger->port());
+  ASSERT_TRUE(lab::eventually([&] { return agent_.target("mine").value("present", false); }));
+  std::this_thread::sleep_for(milliseconds(1500));
+  EXPECT_EQ(connect("127.0.0.1", stranger->port(), 100).count(Outcome::kConnected), 100U);
 }
 
 }  // namespace

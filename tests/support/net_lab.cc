@@ -131,6 +131,13 @@ Namespace::Namespace() : fd_(make_netns()) {
   ip("link set lo up");
 }
 
+Namespace::Namespace(Host /*host*/)
+    : fd_(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC)) {  // NOLINT: POSIX
+  if (!fd_) {
+    fail_setup("open the host's network namespace");
+  }
+}
+
 std::uint32_t Namespace::inode() const {
   struct stat status {};
   if (::fstat(fd(), &status) != 0) {

@@ -60,6 +60,9 @@ std::string run_command(const std::vector<std::string>& argv, const std::string&
 class Namespace {
  public:
   Namespace();
+  /// The namespace of the test process itself: the host's. Only loopback may be used there.
+  struct Host {};
+  explicit Namespace(Host host);
   Namespace(const Namespace&) = delete;
   Namespace& operator=(const Namespace&) = delete;
 
