@@ -121,9 +121,9 @@ void ConfigReader::read(const YamlNode& root, Config& out) {
   if (const auto v = reader_.value(*map, "mode")) {
     out.mode = mode_of(v->text);
   }
-  const bool times_read =
-      reader_.duration(*map, "tick", out.tick) & reader_.duration(*map, "lease", out.lease);
-  if (times_read && out.lease < 2 * out.tick) {
+  const bool tick_read = reader_.duration(*map, "tick", out.tick);
+  const bool lease_read = reader_.duration(*map, "lease", out.lease);
+  if (tick_read && lease_read && out.lease < 2 * out.tick) {
     const std::string_view at = map->find("lease") != nullptr ? "lease" : "tick";
     reader_.error(
         map->place_of(at), std::string(at), format_duration(at == "lease" ? out.lease : out.tick),

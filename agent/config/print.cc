@@ -17,9 +17,9 @@ namespace {
 struct Tree {
   enum class Kind { kScalar, kMap, kList };
   Kind kind = Kind::kScalar;
-  std::string text;  ///< of a scalar, quoted where YAML needs it
-  std::vector<std::pair<std::string, Tree>> pairs;
-  std::vector<Tree> items;
+  std::string text;         ///< of a scalar, quoted where YAML needs it
+  std::string key;          ///< within a mapping
+  std::vector<Tree> items;  ///< of a list or mapping
 
   static Tree raw(std::string text) {
     Tree out;
@@ -31,7 +31,10 @@ struct Tree {
     out.kind = kind;
     return out;
   }
-  void put(std::string key, Tree value) { pairs.emplace_back(std::move(key), std::move(value)); }
+  void put(std::string name, Tree value) {
+    value.key = std::move(name);
+    items.push_back(std::move(value));
+  }
 };
 
 /// Plain where no YAML reader, 1.1 or 1.2, takes it for anything but this text; else in double
@@ -229,10 +232,8 @@ std::string flow(const Tree& tree) {
   }
   std::string out;
   for (const Tree& item : tree.items) {
-    out += (out.empty() ? "" : ", ") + flow(item);
-  }
-  for (const auto& [key, value] : tree.pairs) {
-    out += fmt::format("{}{}: {}", out.empty() ? "" : ", ", quote(key), flow(value));
+    out += out.empty() ? "" : ", ";
+    out += item.key.empty() ? flow(item) : fmt::format("{}: {}", item.key, flow(item));
   }
   return tree.kind == Tree::Kind::kList ? "[" + out + "]" : "{" + out + "}";
 }
@@ -241,20 +242,20 @@ std::string flow(const Tree& tree) {
 /// where `first_inline`, because "- " stands before it.
 void block(const Tree& map, std::size_t indent, bool first_inline, std::string& out) {
   bool inline_now = first_inline;
-  for (const auto& [key, value] : map.pairs) {
+  for (const Tree& value : map.items) {
     out += inline_now ? "" : std::string(indent, ' ');
     inline_now = false;
-    if (value.kind == Tree::Kind::kMap && !value.pairs.empty()) {
-      out += key + ":\n";
+    if (value.kind == Tree::Kind::kMap && !value.items.empty()) {
+      out += value.key + ":\n";
       block(value, indent + 2, false, out);
     } else if (value.kind == Tree::Kind::kList && holds_maps(value)) {
-      out += key + ":\n";
+      out += value.key + ":\n";
       for (const Tree& item : value.items) {
         out += std::string(indent + 2, ' ') + "- ";
         block(item, indent + 4, true, out);
       }
     } else {
-      out += fmt::format("{}: {}\n", key, flow(value));
+      out += fmt::format("{}: {}\n", value.key, flow(value));
     }
   }
 }
@@ -262,16 +263,15 @@ void block(const Tree& map, std::size_t indent, bool first_inline, std::string& 
 /// Every leaf with its path. Items of lists that have a name are told by it.
 void flatten(const Tree& tree, const std::string& path,
              std::vector<std::pair<std::string, std::string>>& out) {
-  if (tree.kind == Tree::Kind::kMap && !tree.pairs.empty()) {
-    for (const auto& [key, value] : tree.pairs) {
-      flatten(value, path.empty() ? key : fmt::format("{}.{}", path, key), out);
+  if (tree.kind == Tree::Kind::kMap && !tree.items.empty()) {
+    for (const Tree& value : tree.items) {
+      flatten(value, path.empty() ? value.key : fmt::format("{}.{}", path, value.key), out);
     }
   } else if (tree.kind == Tree::Kind::kList && holds_maps(tree)) {
     for (const Tree& item : tree.items) {
-      const auto name = std::find_if(item.pairs.begin(), item.pairs.end(),
-                                     [](const auto& pair) { return pair.first == "name"; });
-      flatten(item, fmt::format("{}[{}]", path, name != item.pairs.end() ? name->second.text : "?"),
-              out);
+      const auto name = std::find_if(item.items.begin(), item.items.end(),
+                                     [](const Tree& value) { return value.key == "name"; });
+      flatten(item, fmt::format("{}[{}]", path, name != item.items.end() ? name->text : "?"), out);
     }
   } else {
     out.emplace_back(path, flow(tree));

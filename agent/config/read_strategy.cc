@@ -75,7 +75,7 @@ void StrategyReader::read(const YamlNode& node, const std::string& path, Strateg
     return;
   }
   const auto named = std::find_if(node.pairs.begin(), node.pairs.end(), [](const auto& pair) {
-    return pair.first.kind == YamlNode::Kind::kScalar && pair.first.text == "name";
+    return pair.key.kind == YamlNode::Kind::kScalar && pair.key.text == "name";
   });
   if (named != node.pairs.end()) {
     const auto& [key, name] = *named;

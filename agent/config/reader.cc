@@ -65,7 +65,9 @@ std::map<std::string_view, const YamlNode*> Reader::keys(const YamlNode& node,
                                                          std::string_view what) {
   std::map<std::string_view, const YamlNode*> values;
   std::map<std::string_view, int> lines;
-  for (const auto& [key, val] : node.pairs) {
+  for (const YamlPair& pair : node.pairs) {
+    const YamlNode& key = pair.key;
+    const YamlNode& val = pair.value;
     if (full()) {
       break;
     }

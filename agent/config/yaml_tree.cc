@@ -238,7 +238,7 @@ class Builder final : public YAML::EventHandler {
       if (node.kind == YamlNode::Kind::kNull) {
         node.place = open.key->place;
       }
-      open.node.pairs.emplace_back(std::move(*open.key), std::move(node));
+      open.node.pairs.push_back({std::move(*open.key), std::move(node)});
       open.key.reset();
     }
   }

@@ -4,13 +4,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "agent/config/config.h"
 #include "agent/config/load.h"
 
 namespace headgate {
+
+struct YamlPair;
 
 /// A YAML text as a tree in which nothing is lost: each value has its place, and a mapping keeps
 /// every pair in the order of the text, duplicates too (a loader that fills a map hides them, case
@@ -20,9 +21,13 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kMap, kList, kBad };
   Kind kind = Kind::kNull;
   Place place;
-  std::string text;                                  ///< of a scalar, as written (quotes removed)
-  std::vector<std::pair<YamlNode, YamlNode>> pairs;  ///< of a mapping: key, value
-  std::vector<YamlNode> items;                       ///< of a list
+  std::string text;             ///< of a scalar, as written (quotes removed)
+  std::vector<YamlPair> pairs;  ///< of a mapping
+  std::vector<YamlNode> items;  ///< of a list
+};
+struct YamlPair {
+  YamlNode key;
+  YamlNode value;
 };
 
 /// Parses exactly one document. What the configuration has no use for is a problem with a place:
