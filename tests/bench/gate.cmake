@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+# ns per verdict, against a program that only passes. Needs root; fails above the bars.
+add_executable(verdict_bench ${CMAKE_CURRENT_LIST_DIR}/verdict_bench.cc)
+target_link_libraries(verdict_bench PRIVATE
+  headgate_options headgate_dataplane headgate_bpf_skeleton Threads::Threads)
+set_target_properties(verdict_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+add_test(NAME bench.verdict COMMAND verdict_bench)
+set_tests_properties(bench.verdict PROPERTIES LABELS bench RUN_SERIAL ON)
