@@ -27,7 +27,8 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr Duration kSecond = std::chrono::seconds(1);
-constexpr Duration kLookForAbsent = milliseconds(200);
+constexpr Duration kLookForAbsent = milliseconds(500);
+constexpr Duration kLookForMore = std::chrono::seconds(10);
 constexpr Duration kOrphansAfterStart = std::chrono::seconds(10);
 constexpr Duration kOrphansEvery = std::chrono::seconds(60);
 
@@ -104,7 +105,8 @@ void Agent::discover(Instant now) {
       return instance->gone();
     });
     instances.erase(gone, instances.end());
-    const Duration every = instances.empty() ? kLookForAbsent : kSecond;
+    // Looking walks /proc and the trees; what is there tells by itself when it goes.
+    const Duration every = instances.empty() ? kLookForAbsent : kLookForMore;
     if (configured.looked_at != Instant{} && now - configured.looked_at < every) {
       continue;
     }

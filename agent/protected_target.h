@@ -80,6 +80,7 @@ class ProtectedTarget {
     headgate_counters last_snapshot{};  ///< at the last snapshot
     std::vector<headgate_endpoint_key> flows;
     std::uint64_t legacy_connections = 0;
+    bool legacy_settled = false;  ///< there are none, and there will be none
     Outstanding tickets;
   };
   struct Namespace {
@@ -94,11 +95,13 @@ class ProtectedTarget {
                   const Shared& shared);
   [[nodiscard]] Result<> claim(Instant now);
   void collect_activity();
-  void publish(Instant now, std::uint32_t generation, Mode mode);
+  [[nodiscard]] bool may_skip();
+  void publish(Instant now, std::uint32_t generation);
   void remember(State before, std::int64_t unix_ms);
   void restore_model();
   [[nodiscard]] headgate_model save_model() const;
 
+  void look_around();
   void hold_namespaces();
   void hold_namespace(const Located::Netns& found);
   void map_flows();
@@ -121,6 +124,8 @@ class ProtectedTarget {
   bool claimed_ = false;
   std::vector<Endpoint> endpoints_;
   std::vector<Namespace> namespaces_;
+  Instant opened_at_{};
+  Instant look_again_at_{};
   bool counts_connections_ = false;  ///< sock_ops is attached
   bool exempts_node_ = false;
   bool exempts_sources_ = false;
@@ -132,6 +137,10 @@ class ProtectedTarget {
   std::vector<EndpointInput> inputs_;
   Decision decision_;
   BlastRadius blast_radius_;
+  Mode published_mode_ = Mode::kEnforce;
+  unsigned skipped_ = 0;            ///< ticks since the last sample
+  double usual_offered_ = 0;        ///< attempts a tick, smoothed
+  std::uint64_t offered_seen_ = 0;  ///< sum of the endpoints' counters at the last tick
   Outstanding tickets_;
   Outstanding waiting_;
   bool cold_ = true;  ///< nothing published yet: an adopted policy stays until signals are there

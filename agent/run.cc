@@ -9,6 +9,7 @@
 
 #include "agent/agent.h"
 #include "agent/base/log.h"
+#include "agent/cgroup/sampler.h"
 #include "agent/config/load.h"
 #include "agent/strategies/registry.h"
 #include "agent/version.h"
@@ -67,6 +68,12 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   }
   block_signals();
   log::setup(options.log_level, options.log_format);
+
+  const std::uint64_t open_files = raise_open_file_limit();
+  if (open_files < config->targets.size() * kOpenFilesPerTarget + 64) {
+    log::warn("the limit of open files is low for so many targets: raise LimitNOFILE",
+              {{"limit", open_files}, {"targets", config->targets.size()}});
+  }
 
   const bool from_flags = !options.protect.empty();
   AgentOptions agent_options;
