@@ -8,8 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "agent/base/unique_fd.h"
 #include "headgate/result.h"
+
+#include "agent/base/unique_fd.h"
 
 namespace headgate {
 
@@ -19,6 +20,7 @@ struct IpAddress {
   [[nodiscard]] bool is_any() const;  ///< :: or ::ffff:0.0.0.0
   [[nodiscard]] bool is_ipv4() const;
   [[nodiscard]] bool is_loopback() const;
+  // NOLINTNEXTLINE(modernize-use-nullptr): clang-tidy 14 takes the operator's own 0 for a pointer
   auto operator<=>(const IpAddress&) const = default;
 };
 [[nodiscard]] std::string to_string(const IpAddress& address);
@@ -27,10 +29,15 @@ struct IpAddress {
 struct IpPrefix {
   IpAddress address;
   unsigned bits = 128;  ///< [0, 128]; host bits of the address are 0
+  // NOLINTNEXTLINE(modernize-use-nullptr): as above
   auto operator<=>(const IpPrefix&) const = default;
 };
-/// "10.9.0.0/16", "2001:db8::/32", "10.1.2.3". Errors say what is allowed.
+/// "10.9.0.0/16", "2001:db8::/32", "10.1.2.3". Errors say what is allowed. An IPv6 network
+/// that would take in all of IPv4 in this form ("::/0") is an error here: see parse_prefixes.
 [[nodiscard]] Result<IpPrefix> parse_prefix(const std::string& text);
+/// The same, for sets of prefixes: "::/0" and other IPv6 networks that hold ::ffff:0:0/96 come back
+/// as all their parts but that one, so that they never take in IPv4. Else one prefix.
+[[nodiscard]] Result<std::vector<IpPrefix>> parse_prefixes(const std::string& text);
 
 /// Runs `work` on a thread of its own inside the network namespace of `netns_fd` (setns(2) with
 /// CLONE_NEWNET only: a new mount of sysfs would hide bpffs). The caller's thread never moves.

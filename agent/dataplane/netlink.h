@@ -59,7 +59,7 @@ class NetlinkSocket {
   [[nodiscard]] bool read_pending(const Each& each);
 
  private:
-  static constexpr std::size_t kBufferBytes = 32 * 1024;  // the largest answer of netlink_dump()
+  static constexpr std::size_t kBufferBytes = 32768;  // the largest answer of netlink_dump()
   explicit NetlinkSocket(UniqueFd fd);
 
   [[nodiscard]] Result<bool> dump_once(std::uint16_t type, Bytes request, const Each& each);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 
 #include <cerrno>
+#include <csignal>
 #include <system_error>
 #include <thread>
 

@@ -24,6 +24,7 @@ struct Assignment {
   std::uint8_t prefix_bits = 0;
   IpAddress local;
   IpAddress peer;
+  // NOLINTNEXTLINE(modernize-use-nullptr): see net.h
   auto operator<=>(const Assignment&) const = default;
 };
 

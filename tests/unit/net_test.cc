@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include <gmock/gmock.h>
@@ -84,6 +85,47 @@ TEST(ParsePrefix, RefusesAnAddressThatHidesBehindAZeroByte) {
 TEST(ParsePrefix, TakesPrefixesNextToTheMappedOnes) {
   EXPECT_TRUE(parse_prefix("::/81"));  // bits 80 to 95 of IPv4 are ones
   EXPECT_TRUE(parse_prefix("64:ff9b::/96"));
+}
+
+bool within(const IpAddress& address, const IpPrefix& prefix) {
+  for (unsigned bit = 0; bit < prefix.bits; ++bit) {
+    const unsigned mask = 0x80U >> (bit % 8);
+    if (((address.bytes[bit / 8] ^ prefix.address.bytes[bit / 8]) & mask) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+TEST(ParsePrefixes, SplitAroundIpv4WhatWouldTakeItIn) {
+  const Result<std::vector<IpPrefix>> all = parse_prefixes("::/0");
+  ASSERT_TRUE(all) << all.error().message;
+  EXPECT_EQ(all->size(), 96u);
+  const auto hits = [&](const char* text) {
+    const Result<IpPrefix> address = parse_prefix(text);
+    EXPECT_TRUE(address) << text;
+    return std::count_if(all->begin(), all->end(),
+                         [&](const IpPrefix& part) { return within(address->address, part); });
+  };
+  for (const char* ipv6 : {"::", "::1", "2001:db8::1", "fd00::1", "fe80::1", "64:ff9b::1.2.3.4",
+                           "::fffe:1.2.3.4", "::fffe:ffff:1.2.3.4", "ffff::"}) {
+    EXPECT_EQ(hits(ipv6), 1) << ipv6;
+  }
+  for (const char* ipv4 : {"0.0.0.0", "10.1.2.3", "255.255.255.255"}) {
+    EXPECT_EQ(hits(ipv4), 0) << ipv4;
+  }
+  EXPECT_EQ(parse_prefixes("::/80")->size(), 16u);
+}
+
+TEST(ParsePrefixes, LeaveEverythingElseWhole) {
+  for (const char* text :
+       {"0.0.0.0/0", "10.9.0.0/16", "10.1.2.3", "2000::/3", "::ffff:0.0.0.0/96", "::1"}) {
+    const Result<std::vector<IpPrefix>> one = parse_prefixes(text);
+    ASSERT_TRUE(one) << one.error().message;
+    ASSERT_EQ(one->size(), 1u) << text;
+    EXPECT_EQ(one->front(), *parse_prefix(text));
+  }
+  EXPECT_FALSE(parse_prefixes("10.9.0.1/16"));
 }
 
 IpAddress address_of(const char* text) {
