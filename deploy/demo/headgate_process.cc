@@ -30,6 +30,19 @@ bool bpffs_mounted() {
   return statfs(kBpffs.data(), &info) == 0 && info.f_type == kBpffsMagic;
 }
 
+/// Whether anything is pinned there, beside what the kernel itself puts into a new bpffs
+/// (kernel/bpf/preload).
+bool pins_left() {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(kBpffs, error)) {
+    const std::string name = entry.path().filename();
+    if (name != "maps.debug" && name != "progs.debug") {
+      return true;
+    }
+  }
+  return static_cast<bool>(error);
+}
+
 void remove_stale_pins() {
   std::error_code error;
   std::vector<fs::path> stale;
@@ -61,7 +74,7 @@ Pins::~Pins() {
   }
   fs::remove_all(root_, error);
   // Somebody else may have pinned there meanwhile: an unmount would take it away.
-  if (!was_mounted_ && fs::is_empty(kBpffs, error) && !error) {
+  if (!was_mounted_ && !pins_left()) {
     umount2(kBpffs.data(), MNT_DETACH);
   }
 }

@@ -17,6 +17,9 @@ constexpr double kBack_s = 3.0;
 // periods, something else was the limit.
 constexpr double kQuotaReached = 0.85;
 constexpr double kLateGenerator_s = 0.1;
+// A machine whose speed changes by more than this between calibration and run had another capacity
+// in the run than the one that the loads and the promises are multiples of.
+constexpr double kCostDrift = 0.10;
 
 struct Tally {
   std::uint64_t offered = 0, ok = 0;
@@ -71,6 +74,24 @@ std::string quota_doubt(const PhaseSummary& p) {
       "the collector used {:.0f} % of its CPU quota and was throttled in {:.0f} % of "
       "the periods",
       p.cpu_of_quota * 100, throttled * 100);
+}
+
+/// Empty when requests cost in the first, calm phase what they cost when calibrated.
+std::string drift_doubt(const PhaseSummary& first, const Calibration& calibration,
+                        const Limits& limits) {
+  if (first.phase.kind != PhaseKind::kCalm || first.ok == 0 || first.cpu_of_quota <= 0) {
+    return "";
+  }
+  const double cost_s =
+      first.cpu_of_quota * limits.cpu_cores * first.phase.seconds / static_cast<double>(first.ok);
+  if (std::abs(cost_s / calibration.light_cost_s - 1) <= kCostDrift) {
+    return "";
+  }
+  return fmt::format(
+      "a request cost {:.1f} ms of CPU in the first phase, {:.1f} ms when the capacity was "
+      "measured: "
+      "the speed of this machine is not steady",
+      cost_s * 1e3, calibration.light_cost_s * 1e3);
 }
 
 }  // namespace
@@ -187,8 +208,17 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
         calibration.quota_reached * 100));
   }
   bool collapsed = true;
+  const auto doubt_drift = [&](const std::vector<PhaseSummary>& phases, std::string_view which) {
+    const std::string drift =
+        phases.empty() ? "" : drift_doubt(phases.front(), calibration, limits);
+    if (!drift.empty()) {
+      verdict.doubts.push_back(fmt::format("{} Headgate, {}", which, drift));
+    }
+  };
   if (unprotected) {
-    for (const PhaseSummary& p : summarise(*unprotected, limits)) {
+    const std::vector<PhaseSummary> phases = summarise(*unprotected, limits);
+    doubt_drift(phases, "without");
+    for (const PhaseSummary& p : phases) {
       // A restart costs CPU time too: then the quota says nothing about the machine.
       const std::string doubt =
           p.phase.kind == PhaseKind::kCalm || p.restarts > 0 ? "" : quota_doubt(p);
@@ -219,22 +249,23 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
     return verdict;
   }
 
-  bool all_kept = true;
+  std::string broken;
   const auto check = [&](std::string what, std::string measured, std::string promised, bool kept) {
-    all_kept = all_kept && kept;
+    if (!kept) {
+      broken += fmt::format("{}{}: {}", broken.empty() ? "" : "; ", what, measured);
+    }
     verdict.checks.push_back({std::move(what), std::move(measured), std::move(promised), kept});
   };
-  bool machine_in_doubt = false;
   std::uint64_t restarts = 0;
-  for (const PhaseSummary& p : summarise(*with_headgate, limits)) {
+  const std::vector<PhaseSummary> phases = summarise(*with_headgate, limits);
+  doubt_drift(phases, "with");
+  for (const PhaseSummary& p : phases) {
     restarts += p.restarts;
     if (p.lag_p99_s > kLateGenerator_s) {
-      machine_in_doubt = true;
       verdict.doubts.push_back(fmt::format("with Headgate, {}: the load came {:.0f} ms late",
                                            p.phase.label, p.lag_p99_s * 1e3));
     }
     if (p.local > 0) {
-      machine_in_doubt = true;
       verdict.doubts.push_back(fmt::format(
           "with Headgate, {}: {} requests could not be sent (file descriptors or ports)",
           p.phase.label, p.local));
@@ -264,16 +295,15 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
 
   // A promise kept on a doubtful machine is kept all the same; a promise broken there proves
   // nothing. Without a collapse there was nothing to keep it against.
-  const bool doubtful = machine_in_doubt || !verdict.doubts.empty();
-  if (all_kept && collapsed) {
+  if (broken.empty() && collapsed) {
     verdict.conclusion = Conclusion::kSaved;
     verdict.sentence = "Saved, as promised.";
-  } else if (doubtful) {
+  } else if (!verdict.doubts.empty()) {
     verdict.conclusion = Conclusion::kInconclusive;
     verdict.sentence = "Inconclusive: " + verdict.doubts.front() + ".";
   } else {
     verdict.conclusion = Conclusion::kNotSaved;
-    verdict.sentence = "Not saved as promised.";
+    verdict.sentence = "Not saved as promised. " + broken + ".";
   }
   return verdict;
 }

@@ -15,7 +15,7 @@ std::vector<Phase> overload_story(double capacity_per_s, double scale) {
       {"x10", "x10", PhaseKind::kOverload, 12, 10 * capacity_per_s},
       {"back_after_x10", "60 %", PhaseKind::kCalm, 12, calm},
       {"cost_x4", "60 %, 4x cost", PhaseKind::kCost, 10, calm},
-      {"back_after_cost", "60 %", PhaseKind::kCalm, 6, calm},
+      {"back_after_cost", "60 %", PhaseKind::kCalm, 8, calm},
   };
   for (Phase& phase : phases) {
     phase.seconds *= scale;

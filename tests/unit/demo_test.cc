@@ -85,18 +85,28 @@ class MadeRun {
     return outcome("x3", 0.9, Outcome::kAnswerTimeout, 2)
         .outcome("x10", 1, Outcome::kAnswerTimeout, 2);
   }
+  /// In the phases that are not calm; a calm one uses 60 % and is never throttled.
   MadeRun& cpu(double of_quota, double throttled) {
     run_.samples.clear();
-    for (int i = 0; i <= 660; ++i) {
-      const auto n = static_cast<std::uint64_t>(i);
-      Sample s;
-      s.t_s = i * 0.1;
-      s.usage_ns = static_cast<std::uint64_t>(static_cast<double>(n) * 50e6 * of_quota);
-      s.periods = n;
-      s.throttled = static_cast<std::uint64_t>(static_cast<double>(n) * throttled);
-      s.memory_bytes = 10 << 20;
-      s.sockets = 3;
-      run_.samples.push_back(s);
+    double usage_s = 0;
+    double throttled_periods = 0;
+    double end_s = 0;
+    std::uint64_t n = 0;
+    for (const Phase& p : run_.phases) {
+      const bool calm = p.kind == PhaseKind::kCalm;
+      end_s += p.seconds;
+      for (; static_cast<double>(n) * 0.1 < end_s; ++n) {
+        Sample sample;
+        sample.t_s = static_cast<double>(n) * 0.1;
+        sample.usage_ns = static_cast<std::uint64_t>(usage_s * 1e9);
+        sample.periods = n;
+        sample.throttled = static_cast<std::uint64_t>(throttled_periods);
+        sample.memory_bytes = 10 << 20;
+        sample.sockets = 3;
+        run_.samples.push_back(sample);
+        usage_s += 0.1 * Limits{}.cpu_cores * (calm ? 0.6 : of_quota);
+        throttled_periods += calm ? 0 : throttled;
+      }
     }
     return *this;
   }
@@ -266,6 +276,15 @@ TEST(Verdict, UnreachableQuotaIsInconclusiveNotALie) {
                    MadeRun(true).saved().outcome("warm", 1, Outcome::kRefused, 0.0001).late(0.2))
                 .conclusion,
             Conclusion::kInconclusive);
+}
+
+TEST(Verdict, AMachineThatBecameSlowerIsInconclusive) {
+  const auto short_of = MadeRun(true).saved().outcome("x10", 0.3, Outcome::kRefused, 0.0001);
+  Calibration other = calibration();
+  other.light_cost_s *= 0.8;
+  const Verdict v = judge(MadeRun(false).collapsed().get(), short_of.get(), other, Limits{});
+  EXPECT_EQ(v.conclusion, Conclusion::kInconclusive);
+  EXPECT_THAT(v.sentence, HasSubstr("not steady"));
 }
 
 TEST(Verdict, NothingToSaveFromIsInconclusive) {
