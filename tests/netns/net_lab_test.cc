@@ -3,11 +3,11 @@
 #include "tests/support/net_lab.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <csignal>
 #include <fstream>
 #include <set>
 #include <sstream>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
-#include <signal.h>
 #include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -9,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <new>
 
@@ -31,7 +31,7 @@ void Server::await_listening() {
 
 ServerThread::ServerThread(const Namespace& netns, ServerOptions options)
     : Server(std::move(options)), netns_(netns), own_counters_(std::make_unique<ServerCounters>()) {
-  counters_ = own_counters_.get();
+  count_in(own_counters_.get());
   try {
     start();
   } catch (...) {
@@ -44,13 +44,13 @@ ServerThread::~ServerThread() { stop(); }
 
 void ServerThread::start() {
   stop();
-  counters_->sys_errno = 0;
+  counters().sys_errno = 0;
   stop_.reset(::eventfd(0, EFD_CLOEXEC));
-  thread_ = std::thread([this, options = options_, stop_fd = stop_.get()] {
+  thread_ = std::thread([this, options = options(), stop_fd = stop_.get()] {
     try {
-      netns_.run([&] { serve(options, *counters_, stop_fd); });
+      netns_.run([&] { serve(options, counters(), stop_fd); });
     } catch (const SetupError&) {
-      counters_->sys_errno = EIO;
+      counters().sys_errno = EIO;
     }
   });
   await_listening();
@@ -80,24 +80,24 @@ ServerProcess::ServerProcess(const Namespace& netns, ServerOptions options, cons
   if (mapped == MAP_FAILED) {
     throw SetupError("mmap: " + std::string(std::strerror(errno)));
   }
-  counters_ = new (mapped) ServerCounters;
+  count_in(new (mapped) ServerCounters);
   try {
     start();
   } catch (...) {
     kill();
-    ::munmap(counters_, sizeof(ServerCounters));
+    ::munmap(&counters(), sizeof(ServerCounters));
     throw;
   }
 }
 
 ServerProcess::~ServerProcess() {
   stop();
-  ::munmap(counters_, sizeof(ServerCounters));
+  ::munmap(&counters(), sizeof(ServerCounters));
 }
 
 void ServerProcess::start() {
   stop();
-  counters_->sys_errno = 0;
+  counters().sys_errno = 0;
   std::array<int, 2> pipe_ends{};
   if (::pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
     throw SetupError("pipe: " + std::string(std::strerror(errno)));
@@ -106,16 +106,17 @@ void ServerProcess::start() {
   stop_.reset(pipe_ends[1]);
 
   std::vector<std::string> argv{HEADGATE_LAB_SERVER,
-                                "address=" + options_.address,
-                                "port=" + std::to_string(options_.port),
-                                std::string("ipv6_only=") + (options_.ipv6_only ? "1" : "0"),
-                                std::string("udp=") + (options_.udp ? "1" : "0"),
-                                "mode=" + std::to_string(static_cast<int>(options_.mode)),
-                                "backlog=" + std::to_string(options_.backlog)};
+                                "address=" + options().address,
+                                "port=" + std::to_string(options().port),
+                                std::string("ipv6_only=") + (options().ipv6_only ? "1" : "0"),
+                                std::string("udp=") + (options().udp ? "1" : "0"),
+                                "mode=" + std::to_string(static_cast<int>(options().mode)),
+                                "backlog=" + std::to_string(options().backlog)};
   for (const std::string& file : procs_files_) {
     argv.push_back("procs=" + file);
   }
   std::vector<char*> arguments;
+  arguments.reserve(argv.size() + 1);
   for (std::string& argument : argv) {
     arguments.push_back(argument.data());
   }
@@ -139,10 +140,10 @@ void ServerProcess::start() {
       [&] {
         siginfo_t info{};
         ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT);
-        if (info.si_pid == pid && counters_->sys_errno.load() == 0) {
-          counters_->sys_errno = ECHILD;  // it died without a word, which stderr has
+        if (info.si_pid == pid && counters().sys_errno.load() == 0) {
+          counters().sys_errno = ECHILD;  // it died without a word, which stderr has
         }
-        return counters_->port.load() != 0 || counters_->sys_errno.load() != 0;
+        return counters().port.load() != 0 || counters().sys_errno.load() != 0;
       },
       std::chrono::seconds(10));
   await_listening();
@@ -176,8 +177,8 @@ void ServerProcess::reap() {
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
   pid_ = -1;
-  counters_->port = 0;
-  counters_->closed = counters_->accepted.load();
+  counters().port = 0;
+  counters().closed = counters().accepted.load();
 }
 
 }  // namespace headgate::lab

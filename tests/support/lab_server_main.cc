@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
         return 1;
       }
     } else {
-      std::fprintf(stderr, "headgate_lab_server: unknown argument %s\n", argv[i]);
+      (void)std::fprintf(stderr, "headgate_lab_server: unknown argument %s\n", argv[i]);
       return 2;
     }
   }

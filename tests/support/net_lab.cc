@@ -98,8 +98,8 @@ unsigned next_number() {
 }  // namespace
 
 std::string missing_for_kernel_tests() {
-  static const std::string missing = find_missing();
-  return missing;
+  static const std::string kMissing = find_missing();
+  return kMissing;
 }
 
 std::string missing_for_dnat() {

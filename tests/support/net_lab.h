@@ -65,6 +65,7 @@ class Namespace {
   explicit Namespace(Host host);
   Namespace(const Namespace&) = delete;
   Namespace& operator=(const Namespace&) = delete;
+  ~Namespace() = default;
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] std::uint32_t inode() const;
@@ -85,10 +86,12 @@ class Namespace {
   void ip(const std::string& arguments) const;
   /// Many lines for `ip -batch`: hundreds of addresses in one process.
   void ip_batch(const std::string& lines) const;
+  // NOLINTNEXTLINE(modernize-use-nodiscard): what it wrote is often of no interest
   std::string command(const std::vector<std::string>& argv, const std::string& input = "") const;
   /// "net.ipv4.tcp_syncookies", "2"
   void sysctl(const std::string& name, const std::string& value) const;
   /// `count` more addresses on `device`, counted up from `first` (IPv4 or IPv6, /32 or /128).
+  // NOLINTNEXTLINE(modernize-use-nodiscard): the caller may know them
   std::vector<std::string> add_addresses(const std::string& device, const std::string& first,
                                          unsigned count) const;
 
@@ -206,6 +209,11 @@ class Server {
  protected:
   explicit Server(ServerOptions options) : options_(std::move(options)) {}
   void await_listening();
+  [[nodiscard]] const ServerOptions& options() const { return options_; }
+  [[nodiscard]] ServerCounters& counters() { return *counters_; }
+  void count_in(ServerCounters* counters) { counters_ = counters; }
+
+ private:
   ServerOptions options_;
   ServerCounters* counters_ = nullptr;
 };

@@ -54,12 +54,12 @@ UniqueFd open_socket(const ServerOptions& options, std::uint16_t& port) {
                                    sizeof(receive_bytes)) != 0) ||
       ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
       (!options.udp && ::listen(fd.get(), options.backlog) != 0)) {
-    return UniqueFd();
+    return {};
   }
   Address bound;
   bound.length = sizeof(bound.storage);
   if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.length) != 0) {
-    return UniqueFd();
+    return {};
   }
   // sin_port and sin6_port lie at the same place.
   port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
