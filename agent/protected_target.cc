@@ -205,7 +205,7 @@ ProtectedTarget::~ProtectedTarget() {
 
 void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t generation) {
   if (may_skip()) {
-    publish(now, generation);  // the same decision, a fresh lease
+    shared_.maps.renew_lease(slot_, now + lease_);  // the same decision stands
     return;
   }
   sample_ = sampler_->sample(now);

@@ -391,6 +391,10 @@ void KernelMaps::store_target(std::uint32_t target, const headgate_target_policy
   store_words(targets_ + target, policy);
 }
 
+void KernelMaps::renew_lease(std::uint32_t target, Instant until) {
+  __atomic_store_n(&targets_[target].valid_until_ns, to_ktime_ns(until), __ATOMIC_RELEASE);
+}
+
 headgate_endpoint_policy KernelMaps::endpoint_policy(std::uint32_t endpoint) const {
   return policies_[endpoint];
 }

@@ -74,6 +74,7 @@ class KernelMaps {
   // -- policies (mapped memory)
   void store(std::uint32_t endpoint, const headgate_endpoint_policy& policy);
   void store_target(std::uint32_t target, const headgate_target_policy& policy);
+  void renew_lease(std::uint32_t target, Instant until);
   [[nodiscard]] headgate_endpoint_policy endpoint_policy(std::uint32_t endpoint) const;
   [[nodiscard]] headgate_target_policy target_policy(std::uint32_t target) const;
   void set_off(bool off);
