@@ -6,6 +6,7 @@
 #include <sys/statfs.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
 #include <thread>
 
@@ -36,10 +37,11 @@ struct Agent {
   Json state;
   std::string problem;
 
-  [[nodiscard]] const Json* by_path(const std::string& path) const {
+  /// The target whose `key` has this value.
+  [[nodiscard]] const Json* find(const char* key, const std::string& value) const {
     const Json& targets = cli::list_of(state, "targets");
     const auto it = std::find_if(targets.begin(), targets.end(), [&](const Json& target) {
-      return cli::text_of(target, "cgroup_path") == path;
+      return cli::text_of(target, key) == value;
     });
     return it == targets.end() ? nullptr : &*it;
   }
@@ -90,10 +92,35 @@ Result<Found> find_configured(const ExplainOptions& options,
                   options.target, options.config_path, names.empty() ? "none" : names));
 }
 
+/// What an agent without a file (`run --protect`) or with another one protects under this name.
+std::optional<Found> find_protected(const std::string& name, const Agent& agent) {
+  const Json* target = agent.find("name", name);
+  const std::string path = target != nullptr ? cli::text_of(*target, "cgroup_path") : "";
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  Found found{MatchCgroup{path}, {}};
+  const Json& cpu = cli::member(*target, "cpu");
+  if (cli::text_of(cpu, "source") == "config") {
+    found.capacity.cpu_cores = cli::number_of(cpu, "effective_cores");
+  }
+  const Json& memory = cli::member(*target, "memory");
+  if (cli::text_of(memory, "source") == "config") {
+    found.capacity.memory_bytes = cli::count_of(memory, "limit_bytes");
+  }
+  return found;
+}
+
 Result<Found> find_target(const ExplainOptions& options, std::span<const StrategyInfo> strategies,
-                          const Locator& locator) {
+                          const Locator& locator, const Agent& agent) {
   if (!says_where(options.target)) {
-    return find_configured(options, strategies);
+    auto configured = find_configured(options, strategies);
+    if (!configured) {
+      if (auto found = find_protected(options.target, agent)) {
+        return std::move(*found);
+      }
+    }
+    return configured;
   }
   auto match = parse_target(options.target, locator);
   if (!match) {
@@ -139,7 +166,7 @@ Result<cli::Explanation> explain_one(const ExplainOptions& options, const Hierar
   }
   cli::measure(first, explanation.sample, explanation);
   explanation.files = (*sampler)->read_all_raw();
-  if (const Json* target = agent.by_path(located.cgroup_path)) {
+  if (const Json* target = agent.find("cgroup_path", located.cgroup_path)) {
     explanation.agent_target = cli::to_text(*target);
   } else {
     explanation.agent_problem =
@@ -200,7 +227,8 @@ int run_explain(const ExplainOptions& options, std::span<const StrategyInfo> str
     return failed(hierarchy.error());
   }
   const Locator locator(*hierarchy, options.proc_root);
-  const auto found = find_target(options, strategies, locator);
+  const Agent agent = ask_agent(options.socket_path);
+  const auto found = find_target(options, strategies, locator, agent);
   if (!found) {
     return failed(found.error());
   }
@@ -208,7 +236,6 @@ int run_explain(const ExplainOptions& options, std::span<const StrategyInfo> str
   if (!located) {
     return failed(located.error());
   }
-  const Agent agent = ask_agent(options.socket_path);
   bool first = true;
   for (const Located& one : *located) {
     const auto explanation = explain_one(options, *hierarchy, one, found->capacity, agent);

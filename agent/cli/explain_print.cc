@@ -82,6 +82,13 @@ class Unknowns {
   Json list_ = Json::array();
 };
 
+/// Where a limit comes from; null while that is not known.
+template <class T>
+Json source(const Measured<T>& limit, LimitSource source) {
+  const bool settled = limit.known() || limit.reason == Unknown::kNoLimit;
+  return settled ? Json(to_string(source)) : Json(nullptr);
+}
+
 /// Transitions into a state that refuses, newest first.
 Json last_refusals(const Json& target) {
   Json list = Json::array();
@@ -235,10 +242,15 @@ std::string explain_text(const Explanation& e) {
   for (const std::string& line : derive_limits(e.files)) {
     text += "  " + line + '\n';
   }
-  text += fmt::format("  CPU:    {} (source: {})\n", meaning(s.limits.cpu_cores, "cores"),
-                      to_string(s.limits.cpu_source));
-  text += fmt::format("  memory: {} (source: {})\n", memory_meaning(s.limits.memory_bytes),
-                      to_string(s.limits.memory_source));
+  const auto limit_line = [&](const char* name, const std::string& value, bool known,
+                              LimitSource from) {
+    text += fmt::format("  {:<7} {}{}\n", name, value,
+                        known ? fmt::format(" (source: {})", to_string(from)) : "");
+  };
+  limit_line("CPU:", meaning(s.limits.cpu_cores, "cores"), s.limits.cpu_cores.known(),
+             s.limits.cpu_source);
+  limit_line("memory:", memory_meaning(s.limits.memory_bytes), s.limits.memory_bytes.known(),
+             s.limits.memory_source);
 
   text += "\nSignals\n";
   text += fmt::format("  CPU use           {}{}\n", meaning(e.usage_cores, "cores"),
@@ -285,13 +297,13 @@ std::string explain_json(const Explanation& e) {
   object["cgroup"] = {
       {"mode", e.cgroup_mode}, {"path", e.cgroup_path}, {"paths", std::move(paths)}};
   object["cpu"] = {{"effective_cores", unknown.limit("cpu.effective_cores", s.limits.cpu_cores)},
-                   {"source", to_string(s.limits.cpu_source)},
+                   {"source", source(s.limits.cpu_cores, s.limits.cpu_source)},
                    {"usage_cores", unknown.take("cpu.usage_cores", e.usage_cores)},
                    {"throttled_ratio", unknown.take("cpu.throttled_ratio", e.throttled_ratio)},
                    {"psi_some_ratio", unknown.take("cpu.psi_some_ratio", e.psi_some_ratio)}};
   object["memory"] = {
       {"limit_bytes", unknown.limit("memory.limit_bytes", s.limits.memory_bytes)},
-      {"source", to_string(s.limits.memory_source)},
+      {"source", source(s.limits.memory_bytes, s.limits.memory_source)},
       {"current_bytes", unknown.take("memory.current_bytes", s.memory_current_bytes)},
       {"inactive_file_bytes",
        unknown.take("memory.inactive_file_bytes", s.memory_inactive_file_bytes)},

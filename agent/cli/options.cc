@@ -173,7 +173,7 @@ po::parsed_options from_environment(const po::options_description& flags,
 }
 
 tl::unexpected<Error> bad_usage(std::string_view verb, std::string_view what) {
-  return fail(fmt::format("headgate {}: {}; see `headgate {} --help`", verb, what, verb));
+  return fail(fmt::format("{}: {}; see `headgate {} --help`", verb, what, verb));
 }
 
 std::string suggest(const po::options_description& flags, std::string_view wrong) {
@@ -464,8 +464,8 @@ std::string unknown_verb(std::string_view name) {
   for (const VerbDoc& verb : kVerbs) {
     names.push_back(verb.name);
   }
-  return fmt::format("headgate: unknown verb '{}', the nearest is '{}'; see `headgate --help`",
-                     name, nearest_of(name, names).name);
+  return fmt::format("unknown verb '{}', the nearest is '{}'; see `headgate --help`", name,
+                     nearest_of(name, names).name);
 }
 
 }  // namespace
@@ -473,7 +473,7 @@ std::string unknown_verb(std::string_view name) {
 Result<Command> parse_command_line(std::span<const std::string> arguments,
                                    const Environment& environment) {
   if (arguments.empty()) {
-    return fail("headgate: no verb given\n\n" + overview());
+    return fail("no verb given\n\n" + overview());
   }
   const std::string& first = arguments.front();
   const auto rest = arguments.subspan(1);
@@ -493,7 +493,7 @@ Result<Command> parse_command_line(std::span<const std::string> arguments,
   }
   if (first.starts_with('-')) {
     return fail(
-        fmt::format("headgate: '{}' stands before the verb; flags follow it, as in "
+        fmt::format("'{}' stands before the verb; flags follow it, as in "
                     "`headgate run {}`; see `headgate --help`",
                     first, first));
   }

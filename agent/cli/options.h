@@ -101,8 +101,8 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 
 /// `headgate VERB [flags]`. Each flag can also be given as HEADGATE_ and its name in capitals, '.'
 /// and '-' as '_' (--web.listen-address: HEADGATE_WEB_LISTEN_ADDRESS); the command line wins. A
-/// list has commas there. Errors are bad usage (exit 2); an unknown verb or flag names the nearest
-/// one.
+/// list has commas there. Errors are bad usage (exit 2), without the "headgate: " in front; an
+/// unknown verb or flag names the nearest one.
 [[nodiscard]] Result<Command> parse_command_line(std::span<const std::string> arguments,
                                                  const Environment& environment);
 

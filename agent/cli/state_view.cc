@@ -197,11 +197,11 @@ std::string render(const StateView& view, std::size_t width, bool color) {
                {"CPU", true},
                {"MEM", true},
                {"ENDPOINT"},
-               {"PORT"},
+               {"PORT", false, 2},
                {"OFFERED/S", true},
-               {"ADMITTED/S", true},
-               {"REFUSED/S", true},
-               {"DEFERRED/S", true},
+               {"ADMIT/S", true, 3},
+               {"REFUSE/S", true},
+               {"DEFER/S", true, 1},
                {"P"},
                {"WHY"}});
   for (const TargetView& target : view.targets) {

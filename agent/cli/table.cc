@@ -66,6 +66,30 @@ std::string cut(std::string_view text, std::size_t width) {
   return std::string(text.substr(0, end)) + "…";
 }
 
+std::vector<bool> Table::shown(const std::vector<std::size_t>& widths, std::size_t width) const {
+  std::vector<bool> shown(columns_.size(), true);
+  if (width == 0) {
+    return shown;
+  }
+  int last_to_leave = 0;
+  for (const Column& column : columns_) {
+    last_to_leave = std::max(last_to_leave, column.leaves);
+  }
+  for (int leaving = 1; leaving <= last_to_leave; ++leaving) {
+    std::size_t wanted = std::min(widths.back(), kLastWidth);
+    for (std::size_t i = 0; i + 1 < columns_.size(); ++i) {
+      wanted += shown[i] ? widths[i] + kGap.size() : 0;
+    }
+    if (wanted <= width) {
+      break;
+    }
+    for (std::size_t i = 0; i < columns_.size(); ++i) {
+      shown[i] = shown[i] && columns_[i].leaves != leaving;
+    }
+  }
+  return shown;
+}
+
 std::string Table::render(std::size_t width, bool color) const {
   std::vector<std::size_t> widths;
   for (const Column& column : columns_) {
@@ -83,12 +107,16 @@ std::string Table::render(std::size_t width, bool color) const {
       widths[i] = std::max(widths[i], width_of(rows.back()[i].text));
     }
   }
+  const std::vector<bool> is_shown = shown(widths, width);
   std::string out;
   for (const auto& row : rows) {
     std::string line;
     std::size_t used = 0;
     std::size_t blanks = 0;  // not written until something follows them
     for (std::size_t i = 0; i < row.size(); ++i) {
+      if (!is_shown[i]) {
+        continue;
+      }
       const std::size_t room = widths[i] - width_of(row[i].text);
       if (columns_[i].right) {
         blanks += room;

@@ -33,15 +33,23 @@ class Table {
   struct Column {
     std::string_view title;
     bool right = false;  ///< numbers
+    /// Columns leave a table that is too wide in this order, 1 first; 0 = it stays.
+    int leaves = 0;
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   /// As many cells as columns.
   void add(std::vector<Cell> row) { rows_.push_back(std::move(row)); }
-  /// One line a row, each ended; `width` 0 = as wide as need be.
+  /// One line a row, each ended; `width` 0 = as wide as need be. Else columns leave while the table
+  /// is wider (the last one may shrink to kLastWidth for the others), and lines are cut.
   [[nodiscard]] std::string render(std::size_t width, bool color) const;
 
  private:
+  static constexpr std::size_t kLastWidth = 16;
+
+  [[nodiscard]] std::vector<bool> shown(const std::vector<std::size_t>& widths,
+                                        std::size_t width) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<Cell>> rows_;
 };

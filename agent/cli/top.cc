@@ -85,7 +85,7 @@ class FullScreen {
     out_ << "\x1b[H";
     while (!text.empty() && lines_left-- > 0) {
       const auto end = text.find('\n');
-      out_ << text.substr(0, end) << "\x1b[K" << (lines_left > 0 ? "\r\n" : "");
+      out_ << text.substr(0, end) << "\x1b[K" << (lines_left > 0 ? "\n" : "");
       text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     }
     out_ << "\x1b[J" << std::flush;

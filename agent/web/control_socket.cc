@@ -239,19 +239,21 @@ class UnixControlServer final : public ControlServer {
 
   void serve_one(int fd) const {
     set_timeouts(fd, kPeerTimeout);
+    // Read in any case: closing with unread bytes would reset the connection and lose the answer.
+    const auto request = receive_line(fd, kRequestBytesMax);
+    // A client that went away has no use for the answer.
+    static_cast<void>(send_all(fd, answer_to_peer(fd, request) + "\n"));
+  }
+
+  [[nodiscard]] std::string answer_to_peer(int fd, const Result<std::string>& request) const {
     ucred credentials{};
     socklen_t size = sizeof(credentials);
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0 ||
         (credentials.uid != 0 && credentials.uid != geteuid())) {
       log::warn("refused a client of the control socket", {{"uid", credentials.uid}});
-      static_cast<void>(send_all(fd, answer_error("only root may use this socket") + "\n"));
-      return;
+      return answer_error("only root may use this socket");
     }
-    const auto request = receive_line(fd, kRequestBytesMax);
-    const std::string answer =
-        request ? answer_to(*request) : answer_error(request.error().message);
-    // A client that went away has no use for the answer.
-    static_cast<void>(send_all(fd, answer + "\n"));
+    return request ? answer_to(*request) : answer_error(request.error().message);
   }
 
   [[nodiscard]] std::string answer_to(const std::string& line) const {

@@ -264,6 +264,12 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
   out.add(std::move(in_flight));
 }
 
+/// The limit is known, or known not to exist.
+template <class T>
+bool is_settled(const Measured<T>& limit) {
+  return limit.known() || limit.reason == Unknown::kNoLimit;
+}
+
 void add_levels(Families& out, std::span<const Named> targets) {
   Family level = gauge("headgate_water_level_ratio",
                        "Use over the target's own limit. cpu: raw, fast (110 ms) and slow (2 s) "
@@ -302,16 +308,15 @@ void add_levels(Families& out, std::span<const Named> targets) {
       working_set.add({{"target", label}},
                       minus(*sample.memory_current_bytes, *sample.memory_inactive_file_bytes));
     }
-    if (target.present) {
-      limit_source.add({{"target", label},
-                        {"resource", "cpu"},
-                        {"source", headgate::to_string(sample.limits.cpu_source)}},
-                       true);
-      limit_source.add({{"target", label},
-                        {"resource", "memory"},
-                        {"source", headgate::to_string(sample.limits.memory_source)}},
-                       true);
-    }
+    const auto add_source = [&](std::string_view resource, bool settled, LimitSource source) {
+      if (settled) {
+        limit_source.add(
+            {{"target", label}, {"resource", resource}, {"source", headgate::to_string(source)}},
+            true);
+      }
+    };
+    add_source("cpu", is_settled(sample.limits.cpu_cores), sample.limits.cpu_source);
+    add_source("memory", is_settled(sample.limits.memory_bytes), sample.limits.memory_source);
   }
   for (Family* family : {&level, &throttled, &pressure, &thresholds, &cores, &memory_limit,
                          &working_set, &usage, &limit_source}) {

@@ -46,7 +46,7 @@ h2 { font-size: 1.05rem; margin: 0; overflow-wrap: anywhere; }
 .badge { font-weight: 600; border-radius: 99px; padding: 0 .65rem; border: 1px solid; }
 .normal { color: var(--ok); } .shedding { color: var(--shed); } .open { color: var(--open); }
 .unknown { color: var(--dim); }
-.levels { display: grid; grid-template-columns: repeat(auto-fit, minmax(280px, 1fr));
+.levels { display: grid; grid-template-columns: repeat(auto-fit, minmax(340px, 1fr));
           gap: .4rem 1.6rem; margin: .7rem 0; }
 .level { display: grid; grid-template-columns: 5.2rem 1fr 4.2rem; gap: .6rem;
          align-items: center; }
@@ -121,9 +121,15 @@ function level(name, value, marks, title) {
             el("span", {class: "num"}, share(value)));
 }
 
+function limit(name, value, show, source) {
+  if (known(value)) return show(value) + " (" + source + ")";
+  return source === "unlimited" ? "no " + name + " limit" : name + " limit unknown";
+}
+
 function marksOf(target, memory) {
   return Object.entries(target.thresholds)
-      .filter(([name, value]) => known(value) && name.startsWith("memory") === memory)
+      .filter(([name, value]) => known(value) && name !== "admit" &&
+                                 name.startsWith("memory") === memory)
       .map(([name, value]) => ({name, value}));
 }
 
@@ -166,10 +172,10 @@ function card(t, index) {
   const id = "t" + index;
   const body = [];
   if (t.present) {
-    const cores = known(t.cpu.effective_cores) ? t.cpu.effective_cores + " cores" : "no CPU limit";
-    const limit = known(t.memory.limit_bytes) ? bytes(t.memory.limit_bytes) : "no memory limit";
-    body.push(el("div", {class: "dim"}, t.cgroup_path + " · " + cores + " (" + t.cpu.source +
-      ") · " + limit + " (" + t.memory.source + ") · strategy " + t.strategy));
+    body.push(el("div", {class: "dim"}, t.cgroup_path + " · " +
+      limit("CPU", t.cpu.effective_cores, (n) => n + " cores", t.cpu.source) + " · " +
+      limit("memory", t.memory.limit_bytes, bytes, t.memory.source) + " · strategy " +
+      t.strategy));
     body.push(el("div", {class: "levels"},
       level("CPU fast", t.cpu.fast_ratio, marksOf(t, false), "mean over 110 ms, over the limit"),
       level("CPU slow", t.cpu.slow_ratio, marksOf(t, false), "mean over 2 s, over the limit"),

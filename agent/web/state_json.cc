@@ -57,12 +57,19 @@ json limit(Unknowns& unknown, std::string_view signal, const Measured<T>& value,
   return unknown.take(signal, value);
 }
 
+/// Where a limit comes from; null while that is not known.
+template <class T>
+json source(const Measured<T>& limit, LimitSource source) {
+  const bool settled = limit.known() || limit.reason == Unknown::kNoLimit;
+  return settled ? json(headgate::to_string(source)) : json(nullptr);
+}
+
 json cpu(const TargetSnapshot& target, Unknowns& unknown) {
   const Signals& s = target.signals;
   const Limits& limits = target.sample.limits;
   return {{"effective_cores",
            limit(unknown, "cpu.effective_cores", limits.cpu_cores, limits.cpu_source)},
-          {"source", headgate::to_string(limits.cpu_source)},
+          {"source", source(limits.cpu_cores, limits.cpu_source)},
           {"raw_ratio", unknown.take("cpu.raw_ratio", s.cpu)},
           {"fast_ratio", unknown.take("cpu.fast_ratio", s.cpu_fast)},
           {"slow_ratio", unknown.take("cpu.slow_ratio", s.cpu_slow)},
@@ -88,7 +95,7 @@ json memory(const TargetSnapshot& target, Unknowns& unknown) {
   const Limits& limits = sample.limits;
   return {{"limit_bytes",
            limit(unknown, "memory.limit_bytes", limits.memory_bytes, limits.memory_source)},
-          {"source", headgate::to_string(limits.memory_source)},
+          {"source", source(limits.memory_bytes, limits.memory_source)},
           {"current_bytes", unknown.take("memory.current_bytes", sample.memory_current_bytes)},
           {"inactive_file_bytes",
            unknown.take("memory.inactive_file_bytes", sample.memory_inactive_file_bytes)},

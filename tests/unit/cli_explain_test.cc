@@ -173,6 +173,21 @@ TEST_F(CopiedTree, AConfiguredNameIsLookedUpAndItsCapacityCounts) {
   EXPECT_EQ(e["cpu"]["source"], "config");
 }
 
+TEST_F(CopiedTree, WhatTheRunningAgentProtectsIsFoundByItsNameWithoutAFile) {
+  AgentSnapshot agent = test::busy_snapshot();
+  agent.targets[0].cgroup_path = "/a/b";
+  agent.targets[0].sample.limits.cpu_source = LimitSource::kConfig;
+  agent.targets[0].sample.limits.cpu_cores = 0.3;
+  ControlServer::Handlers handlers;
+  handlers.state = [&] { return Result<std::string>(web::to_state_json(agent)); };
+  const auto server = ControlServer::start(options_.socket_path, std::move(handlers));
+  ASSERT_TRUE(server.has_value()) << server.error().message;
+  options_.target = "web";
+  const json e = run_json();
+  EXPECT_EQ(e["cgroup"]["path"], "/a/b");
+  EXPECT_EQ(e["cpu"]["effective_cores"], 0.3);
+}
+
 TEST_F(CopiedTree, AnUnknownNameListsTheOthers) {
   std::ofstream(options_.config_path) << "apiVersion: headgate/v1\n"
                                          "targets:\n"

@@ -57,6 +57,14 @@ TEST(Table, FitsTheWidth) {
   EXPECT_EQ(table.render(3, false), "NA…\na\n");
 }
 
+TEST(Table, ColumnsLeaveInTheirOrderBeforeTheLastOneIsLost) {
+  cli::Table table({{"NAME"}, {"PORT", false, 2}, {"RATE", true, 1}, {"WHY"}});
+  table.add({{"web"}, {"4317"}, {"100"}, {"cpu is above its threshold"}});
+  EXPECT_THAT(table.render(40, false), HasSubstr("web   4317   100  cpu is above its thre…"));
+  EXPECT_THAT(table.render(30, false), HasSubstr("web   4317  cpu is above its …"));
+  EXPECT_THAT(table.render(24, false), HasSubstr("web   cpu is above its …"));
+}
+
 TEST(Table, CountsCharactersNotBytes) {
   cli::Table table({{"N"}, {"X"}});
   table.add({{"é€"}, {"y"}});
@@ -89,12 +97,12 @@ TEST(StatusTable, ShowsTargetsAndEndpoints) {
             "headgate 0.1.0 · enforce · up 100 s · Linux 6.1.0 · cgroup v2 · "
             "/etc/headgate/headgate.yaml\n"
             "\n"
-            "TARGET  STATE      CPU   MEM  ENDPOINT   PORT       OFFERED/S  ADMITTED/S  REFUSED/S  "
-            "DEFERRED/S  P           WHY\n"
-            "web     shedding  0.95  0.59  otlp-grpc  4317/grpc        400         100        300  "
-            "         0  0.25 share  cpu slow above enter; 7 waiting\n"
-            "                              statsd     8125/udp           0           0          0  "
-            "         0  1.00\n");
+            "TARGET  STATE      CPU   MEM  ENDPOINT   PORT       OFFERED/S  ADMIT/S  REFUSE/S  "
+            "DEFER/S  P           WHY\n"
+            "web     shedding  0.95  0.59  otlp-grpc  4317/grpc        400      100       300  "
+            "      0  0.25 share  cpu slow above enter; 7 waiting\n"
+            "                              statsd     8125/udp           0        0         0  "
+            "      0  1.00\n");
 }
 
 TEST(StatusTable, SaysWhatAPersonShouldKnow) {

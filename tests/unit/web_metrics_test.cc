@@ -89,6 +89,7 @@ TEST(Metrics, WhatIsNotKnownHasNoSeries) {
   EXPECT_THAT(text, Not(HasSubstr("headgate_admit_ratio")));
   EXPECT_THAT(text, Not(HasSubstr("headgate_connections_in_flight")));
   EXPECT_THAT(text, Not(HasSubstr("headgate_cpu_limit_cores")));
+  EXPECT_THAT(text, Not(HasSubstr("headgate_limit_source")));
   EXPECT_THAT(text, Not(HasSubstr("process_resident_memory_bytes")));
   EXPECT_THAT(text, Not(HasSubstr("Nan")));
   EXPECT_THAT(text, HasSubstr("headgate_state{target=\"x\",state=\"unknown\"} 1\n"));

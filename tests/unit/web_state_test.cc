@@ -81,6 +81,14 @@ TEST(StateJson, NoLimitIsKnownToBeNone) {
   EXPECT_EQ(reason_of(web, "memory.limit_bytes"), "");
 }
 
+TEST(StateJson, ALimitThatWasNotReadIsNotCalledUnlimited) {
+  AgentSnapshot agent;
+  agent.targets.push_back(unknown_target("x"));
+  const json state = state_of(agent);
+  EXPECT_TRUE(state["targets"][0]["cpu"]["source"].is_null());
+  EXPECT_EQ(reason_of(state["targets"][0], "cpu.effective_cores"), "not_read");
+}
+
 TEST(StateJson, AnyBytesInATextGiveValidJson) {
   AgentSnapshot agent = busy_snapshot();
   agent.targets[0].why = "\"\\\n\xff<script>";
