@@ -596,8 +596,10 @@ void ProtectedTarget::exempt_sources() {
           sources.push_back({IpPrefix{address, 128}, HEADGATE_EXEMPT_KIND_NODE});
         }
       }
-    } else if (const auto prefix = parse_prefix(word); prefix) {
-      sources.push_back({*prefix, HEADGATE_EXEMPT_KIND_SOURCE});
+    } else if (const auto prefixes = parse_prefixes(word); prefixes) {
+      for (const IpPrefix& prefix : *prefixes) {
+        sources.push_back({prefix, HEADGATE_EXEMPT_KIND_SOURCE});
+      }
     }
   }
   exempts_sources_ = !sources.empty();
