@@ -14,16 +14,23 @@
 namespace headgate::demo {
 namespace {
 
+constexpr std::size_t kClients = 8;
+constexpr double kWarm_s = 1;
+constexpr double kMeasured_s = 4;
+constexpr double kLoad_s = 40;
+constexpr std::ptrdiff_t kEnough = 20;
+
 /// What a request cost while `load` ran.
 struct Cost {
   double per_request_s = 0;
   double of_quota = 0;  ///< CPU used over the quota
 };
 
-/// Runs `load` for `warm_s` + `measured_s` and looks at the second part.
+/// Runs `load`, which must last kLoad_s, and looks at it from the second second on: for four
+/// seconds, longer on a machine that has not served enough by then.
 Result<Cost> measure(const Groups& groups, const Limits& limits, const std::string& work_directory,
                      const Collector& collector, std::span<Record> records,
-                     const std::function<Result<>()>& load, double warm_s, double measured_s) {
+                     const std::function<Result<>()>& load) {
   auto child = start_load(groups, collector.network(), work_directory, load);
   if (!child) {
     return tl::unexpected(child.error());
@@ -35,26 +42,27 @@ Result<Cost> measure(const Groups& groups, const Limits& limits, const std::stri
   };
   const std::int64_t start_ns = now_ns();
   const auto at = [&](double t_s) { return start_ns + static_cast<std::int64_t>(t_s * 1e9); };
-  sleep_until(at(warm_s));
+  sleep_until(at(kWarm_s));
   const auto served_before = served();
   const CgroupReading before = collector.group().read();
   const std::int64_t from_ns = now_ns();
-  sleep_until(at(warm_s + measured_s));
+  sleep_until(at(kWarm_s + kMeasured_s));
+  while (served() - served_before < kEnough && now_ns() < at(kLoad_s) && !stop_requested()) {
+    sleep_until(now_ns() + 200'000'000);
+  }
   const auto served_after = served();
   const CgroupReading after = collector.group().read();
   const std::int64_t to_ns = now_ns();
   if (stop_requested()) {
     return interrupted();
   }
-  // Its last requests would count as the next load's.
-  while (!child->reap() && !stop_requested()) {
-    sleep_until(now_ns() + 10'000'000);
-  }
+  child->stop();
+  sleep_until(now_ns() + 200'000'000);  // what it left under way
   const double cpu_s = static_cast<double>(after.usage_ns - before.usage_ns) / 1e9;
-  if (served_after - served_before < 10 || cpu_s <= 0) {
-    return fail(fmt::format("it served {} requests in {:.1f} s: nothing to measure by{}",
-                            served_after - served_before, measured_s,
-                            last_lines(work_directory + "/load.log", 3)));
+  if (served_after - served_before < kEnough || cpu_s <= 0) {
+    return fail(fmt::format(
+        "it served {} requests in {:.1f} s: nothing to measure by{}", served_after - served_before,
+        static_cast<double>(to_ns - from_ns) / 1e9, last_lines(work_directory + "/load.log", 3)));
   }
   return Cost{cpu_s / static_cast<double>(served_after - served_before),
               cpu_s / (static_cast<double>(to_ns - from_ns) / 1e9) / limits.cpu_cores};
@@ -101,10 +109,6 @@ Result<Child> start_load(const Groups& groups, const Network& network,
 
 Result<Calibration> calibrate(const Subject& subject, const Groups& groups, const Limits& limits,
                               std::uint64_t seed, const std::string& work_directory) {
-  static constexpr std::size_t kClients = 8;
-  static constexpr double kWarm_s = 1.0;
-  static constexpr double kMeasured_s = 3.0;
-  static constexpr double kTail_s = 0.2;
   auto collector =
       Collector::start(subject, groups, limits, work_directory + "/collector-calibration.log");
   if (!collector) {
@@ -117,29 +121,23 @@ Result<Calibration> calibrate(const Subject& subject, const Groups& groups, cons
       return tl::unexpected(shared.error());
     }
     const std::span<Record> records = shared->records();
-    return measure(
-        groups, limits, work_directory, *collector, records,
-        [&] {
-          return run_closed_loop(target, heavy, kClients, kWarm_s + kMeasured_s + kTail_s, records);
-        },
-        kWarm_s, kMeasured_s);
+    return measure(groups, limits, work_directory, *collector, records,
+                   [&] { return run_closed_loop(target, heavy, kClients, kLoad_s, records); });
   };
   const auto full = closed(/*heavy=*/false);
   if (!full) {
     return tl::unexpected(full.error());
   }
-  const std::vector<Phase> calm = {{"calm", "calm", PhaseKind::kCalm,
-                                    kWarm_s + kMeasured_s + kTail_s,
-                                    0.55 * limits.cpu_cores / full->per_request_s}};
+  const std::vector<Phase> calm = {
+      {"calm", "calm", PhaseKind::kCalm, kLoad_s, 0.55 * limits.cpu_cores / full->per_request_s}};
   const std::vector<Arrival> arrivals = poisson_arrivals(calm, seed, subject.groups);
   auto shared = SharedRecords::create(arrivals.size());
   if (!shared) {
     return tl::unexpected(shared.error());
   }
-  const auto light = measure(
-      groups, limits, work_directory, *collector, shared->records(),
-      [&] { return run_open_loop(target, calm, arrivals, now_ns(), shared->records()); }, kWarm_s,
-      kMeasured_s);
+  const auto light = measure(groups, limits, work_directory, *collector, shared->records(), [&] {
+    return run_open_loop(target, calm, arrivals, now_ns(), shared->records());
+  });
   if (!light) {
     return tl::unexpected(light.error());
   }

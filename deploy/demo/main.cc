@@ -29,6 +29,7 @@ struct CommandLine {
   std::string subject = "pushgateway";
   std::string otelcol_binary, otelcol_config;
   std::string only, out, json;
+  std::size_t units = 0;  ///< 0 = the subject's own
 };
 
 /// An exit status when there is nothing more to do.
@@ -43,6 +44,8 @@ std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       "seconds-scale", po::value(&o.seconds_scale)->default_value(1),
       "stretch every phase, 0.3 to 10")("seed", po::value(&o.seed)->default_value(1),
                                         "of the arrivals")(
+      "units", po::value(&line.units)->default_value(0),
+      "series or spans in a request (slow machines: fewer); 0 = as many as suit the subject")(
       "work-directory", po::value(&o.work_directory)->required(), "for logs and configuration")(
       "otelcol-binary", po::value(&line.otelcol_binary), "with --subject otelcol")(
       "otelcol-config", po::value(&line.otelcol_config), "with --subject otelcol")(
@@ -112,9 +115,13 @@ int run(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
 
   const std::string_view host = "10.77.0.1";
-  const Subject subject = line.subject == "otelcol"
-                              ? otelcol(host, line.otelcol_binary, line.otelcol_config)
-                              : pushgateway(host);
+  Subject subject = line.subject == "otelcol"
+                        ? otelcol(host, line.otelcol_binary, line.otelcol_config)
+                        : pushgateway(host);
+  if (line.units > 0) {
+    subject.light = line.units;
+    subject.heavy = 5 * line.units;
+  }
   const auto outcomes = direct(subject, line.options);
   if (!outcomes) {
     fmt::print(stderr, "headgate-demo: {}\n", outcomes.error().message);

@@ -223,11 +223,11 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
       const std::string doubt =
           p.phase.kind == PhaseKind::kCalm || p.restarts > 0 ? "" : quota_doubt(p);
       if (!doubt.empty()) {
-        verdict.doubts.push_back(fmt::format("without Headgate, {}: {}", p.phase.label, doubt));
+        verdict.doubts.push_back(fmt::format("without Headgate, {}: {}", p.phase.name, doubt));
       }
       if (p.lag_p99_s > kLateGenerator_s) {
         verdict.doubts.push_back(fmt::format("without Headgate, {}: the load came {:.0f} ms late",
-                                             p.phase.label, p.lag_p99_s * 1e3));
+                                             p.phase.name, p.lag_p99_s * 1e3));
       }
       if (p.phase.name == "x10" && p.restarts == 0 && p.p99_s && *p.p99_s < kP99_s &&
           p.served_per_s >= kServedShare * calibration.capacity_per_s) {
@@ -263,12 +263,12 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
     restarts += p.restarts;
     if (p.lag_p99_s > kLateGenerator_s) {
       verdict.doubts.push_back(fmt::format("with Headgate, {}: the load came {:.0f} ms late",
-                                           p.phase.label, p.lag_p99_s * 1e3));
+                                           p.phase.name, p.lag_p99_s * 1e3));
     }
     if (p.local > 0) {
       verdict.doubts.push_back(fmt::format(
           "with Headgate, {}: {} requests could not be sent (file descriptors or ports)",
-          p.phase.label, p.local));
+          p.phase.name, p.local));
     }
     if (p.phase.kind == PhaseKind::kOverload) {
       const double share = p.served_per_s / calibration.capacity_per_s;
