@@ -240,20 +240,18 @@ TEST_F(Restart, LinkOfADeadNamespaceIsCollected) {
   EXPECT_EQ(links_on(BPF_LINK_TYPE_NETNS, alive.inode()).size(), 1U);
 }
 
-/// A new namespace may get the inode of a dead one: the pin of that name is then no link of it.
+/// A new namespace may get the inode of a dead one: a pin of that name need not be a link of it.
 TEST_F(Restart, PinOfAnotherNamespaceIsReplacedNotAdopted) {
   const Pair net;
   ServerThread server(net.server, {});
   server.start();
   GateLab gates;
-  {
-    const lab::Namespace other;
-    auto program = load_program(Program::kSkLookup, {other.inode()}, *gates.maps);
-    ASSERT_TRUE(program) << program.error().message;
-    auto link = Link::attach(*program, other.fd(), BPF_SK_LOOKUP, other.inode(), *gates.pins,
-                             "sk_lookup-" + std::to_string(net.server.inode()));
-    ASSERT_TRUE(link) << link.error().message;
-  }
+  const lab::Namespace other;  // alive: the kernel would let the link be updated
+  auto program = load_program(Program::kSkLookup, {other.inode()}, *gates.maps);
+  ASSERT_TRUE(program) << program.error().message;
+  auto link = Link::attach(*program, other.fd(), BPF_SK_LOOKUP, other.inode(), *gates.pins,
+                           "sk_lookup-" + std::to_string(net.server.inode()));
+  ASSERT_TRUE(link) << link.error().message;
   Port port = gates.protect(net.server, server.port());
   EXPECT_EQ(gates.gate.status(net.server.inode()).mode, "attached");
   port.admit(0);
