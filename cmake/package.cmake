@@ -2,9 +2,7 @@
 # cmake --install, and the Debian package:  cpack -G DEB --config build/release/CPackConfig.cmake
 include(GNUInstallDirs)
 
-if(TARGET headgate)
-  install(TARGETS headgate RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
+install(TARGETS headgate RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES README.md LICENSES/BSD-2-Clause.txt deploy/debian/copyright
   DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # Absolute on purpose: the unit and the configuration have one place on a host, whatever the prefix.
