@@ -4,6 +4,8 @@
 # bash with `set -u`; $top is the top of the source tree.
 
 export LC_ALL=C.UTF-8
+# Checkouts in different directories share what ccache keeps.
+export CCACHE_BASEDIR=$top CCACHE_NOHASHDIR=1
 
 say() { printf '\n== %s\n' "$*"; }
 
