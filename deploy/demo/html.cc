@@ -305,7 +305,7 @@ std::vector<Chart> charts(const Outcomes& outcomes, const Options& options) {
   Chart served;
   served.title = "Served";
   served.unit = "requests per second that got their answer in time";
-  served.axis = linear_axis(nice_ceiling(capacity * 1.25), plain);
+  served.axis = linear_axis(nice_ceiling(capacity * 1.4), plain);
   served.marks = {{capacity, fmt::format("capacity {:.0f}/s", capacity)}};
   served.series = [](const Run& run) {
     return std::vector<Series>{{"served",

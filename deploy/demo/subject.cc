@@ -74,7 +74,7 @@ Subject pushgateway(std::string_view host) {
 Subject otelcol(std::string_view host, std::string_view binary, std::string_view config) {
   Subject s;
   s.name = "otelcol";
-  s.title = "OpenTelemetry Collector 0.161, memory_limiter on";
+  s.title = "OpenTelemetry Collector 0.161 with memory_limiter";
   s.port = 4318;
   s.argv = {std::string(binary), fmt::format("--config=file:{}", config)};
   s.unit = "spans";
