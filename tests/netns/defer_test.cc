@@ -238,7 +238,9 @@ TEST_F(Defer, StraysOfADeadServersConnectionsGetTheirReset) {
 
 TEST_F(Defer, ServerRestartedWhileShutKeepsNobodyWaitingOnOldConnections) {
   const lab::Cgroup cgroup("defer");
-  ServerProcess process(net->server, {}, &cgroup);
+  ServerOptions holding;
+  holding.mode = ServerMode::kHold;
+  ServerProcess process(net->server, holding, &cgroup);
   process.start();
   Port guarded = gates->protect(net->server, process.port());
   guarded.refuse_by(HEADGATE_ACTION_DEFER);
@@ -247,10 +249,16 @@ TEST_F(Defer, ServerRestartedWhileShutKeepsNobodyWaitingOnOldConnections) {
   ConnectOptions options = to_server(50, net->at_server().ipv4);
   options.port = process.port();
   options.keep_open = true;
+  options.confirm = Confirm::kNone;
   ConnectReport old = connect_many(net->client, options);
   ASSERT_EQ(old.open.size(), 50U) << old.describe();
+  for (const UniqueFd& fd : old.open) {
+    ASSERT_EQ(::send(fd.get(), "x", 1, MSG_NOSIGNAL), 1);
+  }
+  ASSERT_TRUE(lab::eventually([&] { return process.accepted() == 50; }));
   guarded.admit(0);
-  // what the server's kernel says at the end is lost: the machine was cut off just then
+  // What is unread makes the end of each connection a single RST, and that is lost: the machine
+  // was cut off just then.
   net->server.ip("link set " + net->at_server().device + " down");
   process.kill();
   net->server.ip("link set " + net->at_server().device + " up");
@@ -258,7 +266,7 @@ TEST_F(Defer, ServerRestartedWhileShutKeepsNobodyWaitingOnOldConnections) {
   process.start();
   std::size_t ended = 0;
   for (const UniqueFd& fd : old.open) {
-    (void)::send(fd.get(), "x", 1, MSG_NOSIGNAL);
+    ASSERT_EQ(::send(fd.get(), "y", 1, MSG_NOSIGNAL), 1) << "the end was not lost";
   }
   EXPECT_TRUE(lab::eventually(
       [&] {

@@ -686,6 +686,28 @@ TEST_F(GateConnections, CapOfTheTargetHoldsOverItsEndpoints) {
       << report.describe();
 }
 
+/// Admitted, but not established: a listener whose queue is full answers nobody.
+TEST_F(Gate, CapCountsTheAdmittedThatHaveNotEstablished) {
+  for (const bool of_the_target : {false, true}) {
+    const Pair net;
+    const FullListener server(net.server);
+    Port port = gates->protect(net.server, server.port());
+    port.policy.flags = HEADGATE_ARM_CONNECTIONS | HEADGATE_TICKETS_SETTLED;
+    (of_the_target ? port.target_policy.connections_max : port.policy.connections_max) = 20;
+    port.publish();
+    const ConnectReport report = connect_many(net.client, {.attempts = 100,
+                                                           .address = net.at_server().ipv4,
+                                                           .port = server.port(),
+                                                           .parallel = 100,
+                                                           .timeout = milliseconds(700),
+                                                           .confirm = Confirm::kNone});
+    EXPECT_LE(report.count(Outcome::kRefused), 80U) << report.describe();
+    EXPECT_GT(report.count(Outcome::kRefused),
+              80U - static_cast<unsigned>(libbpf_num_possible_cpus()))
+        << report.describe();
+  }
+}
+
 /// Connections older than the attach carry no mark; sock_diag counts them, the cap adds them.
 TEST_F(GateConnections, ConnectionsOlderThanTheAttachAreLegacy) {
   serve(ServerMode::kEcho);
