@@ -243,6 +243,9 @@ Result<bool> Agent::take_over() {
   if (auto started = start_kernel_side(monotonic_now()); !started) {
     return tl::unexpected<Error>(started.error());
   }
+  if (options_.on_active) {
+    options_.on_active();
+  }
   return true;
 }
 

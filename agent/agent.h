@@ -34,8 +34,10 @@ struct AgentOptions {
   std::string pin_root = "/sys/fs/bpf/headgate";  ///< empty: nothing is pinned
   std::string cgroup_root = "/sys/fs/cgroup";
   std::string proc_root = "/proc";
-  bool observe_only = false;   ///< --observe: whatever the configuration says, refuse nothing
-  bool wait_for_lock = true;   ///< false: another agent on the node is an error
+  bool observe_only = false;  ///< --observe: whatever the configuration says, refuse nothing
+  bool wait_for_lock = true;  ///< false: another agent on the node is an error
+  /// Called on the loop when this agent has become the active one of the node.
+  std::function<void()> on_active;
   bool purge_on_exit = false;  ///< --on-exit=purge
 };
 

@@ -151,7 +151,7 @@ Result<> ProtectedTarget::claim(Instant now) {
   }
   slot_ = *slot;
   claimed_ = true;
-  skipped_ = slot_ % 3;  // calm targets are read in turn, not all in the same tick
+  skipped_ = slot_ % 5;  // calm targets are read in turn, not all in the same tick
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
     endpoint.config = config;
@@ -229,10 +229,10 @@ void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
 }
 
 /// Reading a cgroup is what the agent costs (four files, 10 us with cold caches). A target that is
-/// well below its limits and gets no more than it usually gets is read every third tick; the exact
+/// well below its limits and gets no more than it usually gets is read every fifth tick; the exact
 /// count of attempts, which costs nothing, tells in the same tick when that ends.
 bool ProtectedTarget::may_skip() {
-  constexpr unsigned kMostSkipped = 2;
+  constexpr unsigned kMostSkipped = 4;
   constexpr double kCalmCpu = 0.5;
   constexpr double kCalmMemory = 0.7;
   std::uint64_t offered = 0;

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <utility>
@@ -85,6 +86,9 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   agent_options.proc_root = options.proc_root;
   agent_options.wait_for_lock = options.wait;
   agent_options.purge_on_exit = options.on_exit == OnExit::kPurge;
+  std::unique_ptr<ControlServer> control;
+  std::function<void()> start_control;
+  agent_options.on_active = [&start_control] { start_control(); };
   auto agent = Agent::open(std::move(agent_options));
   if (!agent) {
     err << "headgate run: " << agent.error().message << "\n";
@@ -119,16 +123,18 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   handlers.off = [&agent] { return (*agent)->set_off(true); };
   handlers.on = [&agent] { return (*agent)->set_off(false); };
   handlers.reload = [&agent] { return (*agent)->request_reload(); };
-  std::unique_ptr<ControlServer> control;
-  if (!options.socket_path.empty()) {
-    auto started = ControlServer::start(options.socket_path, std::move(handlers));
-    if (started) {
+  // An agent in standby meets the socket of the active one, and gets it when it takes over.
+  start_control = [&options, &control, handlers] {
+    if (control != nullptr || options.socket_path.empty()) {
+      return;
+    }
+    if (auto started = ControlServer::start(options.socket_path, handlers); started) {
       control = std::move(*started);
     } else {
-      // An agent in standby meets the socket of the active one; it protects without its own.
       log::warn("no control socket", {{"reason", started.error().message}});
     }
-  }
+  };
+  start_control();
 
   const auto ran = (*agent)->run();
   control.reset();

@@ -162,15 +162,15 @@ TEST_F(AgentTest, PurgeOnExitLeavesNothing) {
 
 TEST_F(AgentTest, SecondAgentStandsByAndTakesOver) {
   protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
-  const auto refused_to_wait =
-      run_headgate({"run", "--config=" + agent_.config_path(), "--pin-root=" + agent_.pin_root(),
-                    "--socket=", "--web.listen-address=127.0.0.1:0", "--no-wait"});
-  EXPECT_EQ(refused_to_wait.status, 1);
-  EXPECT_NE((refused_to_wait.out + refused_to_wait.err).find("another headgate agent"),
-            std::string::npos)
-      << refused_to_wait.err;
-
   AgentProcess second;
+  second.share_pins_of(agent_);
+  const auto refused_to_wait = run_headgate(
+      {"run", "--config=" + agent_.config_path(), "--pin-root=" + agent_.pin_root(),
+       "--socket=" + second.socket_path(), "--web.listen-address=127.0.0.1:0", "--no-wait"});
+  EXPECT_EQ(refused_to_wait.status, 1);
+  const std::string said = refused_to_wait.out + refused_to_wait.err;
+  EXPECT_NE(said.find("another headgate agent"), std::string::npos) << said;
+
   second.write_config(config("{fixed: {admit: 0}}"));
   second.start();
   ASSERT_TRUE(second.running()) << second.log();

@@ -75,7 +75,6 @@ const std::vector<Wrapped> kWrapped = {
     {"spdlog/", {"agent/base/log.cc"}},
     {"yaml-cpp/", {"agent/config"}},
     {"CivetServer.h", {"agent/web"}},
-    {"civetweb.h", {"agent/web"}},
     {"prometheus/", {"agent/web"}},
     {"boost/", {"agent/cli", "agent/main.cc"}},
     // doctor asks the kernel itself what it can do, with nothing of ours in between.
