@@ -106,8 +106,8 @@ struct AgentSnapshot {
   std::uint64_t ticks_missed = 0;
   Duration tick{};
   Duration lease{};
-  Duration last_tick_cost{};                            ///< time spent in the last tick
-  Duration last_tick_lag{};                             ///< how late it began
+  Duration last_tick_cost{};  ///< time spent in the last tick
+  Duration last_tick_lag{};   ///< how late it began
   /// <= 2^i * 62.5 us; the last is +Inf. Not cumulative: each tick counts in one bucket.
   std::array<std::uint64_t, 12> tick_cost_histogram{};
   double tick_cost_seconds_sum = 0;  ///< over all ticks
