@@ -259,6 +259,10 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
   std::uint64_t restarts = 0;
   const std::vector<PhaseSummary> phases = summarise(*with_headgate, limits);
   doubt_drift(phases, "with");
+  if (total_seconds(with_headgate->phases) < 0.99 * total_seconds(overload_story(1, 1))) {
+    verdict.doubts.emplace_back(
+        "the phases were shortened: what a change of load costs weighs more than in the promises");
+  }
   for (const PhaseSummary& p : phases) {
     restarts += p.restarts;
     if (p.lag_p99_s > kLateGenerator_s) {

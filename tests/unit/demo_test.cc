@@ -287,6 +287,17 @@ TEST(Verdict, AMachineThatBecameSlowerIsInconclusive) {
   EXPECT_THAT(v.sentence, HasSubstr("not steady"));
 }
 
+TEST(Verdict, ShortenedPhasesBreakNoPromise) {
+  demo::Run with =
+      MadeRun(true).saved().outcome("back_after_x3", 0.15, Outcome::kRefused, 0.0001).get();
+  const auto judged_with = [&] {
+    return judge(MadeRun(false).collapsed().get(), with, calibration(), Limits{}).conclusion;
+  };
+  EXPECT_EQ(judged_with(), Conclusion::kNotSaved);
+  with.phases.back().seconds /= 2;
+  EXPECT_EQ(judged_with(), Conclusion::kInconclusive);
+}
+
 TEST(Verdict, NothingToSaveFromIsInconclusive) {
   const Verdict v = judged(MadeRun(false), MadeRun(true).saved());
   EXPECT_EQ(v.conclusion, Conclusion::kInconclusive);
