@@ -445,7 +445,7 @@ std::string printable(std::string_view text) {
 }
 
 std::string allowed_text(const Field& field) {
-  const std::string words = field.words.empty() ? "" : join_words(field.words);
+  std::string words = field.words.empty() ? "" : join_words(field.words);
   switch (field.shape) {
     case Shape::kText: return std::string(field.allowed);
     case Shape::kWord: return words;

@@ -251,9 +251,8 @@ class Builder final : public YAML::EventHandler {
     }
     const char quote = text_[i];
     for (++i; i < text_.size(); ++i) {
-      if (text_[i] == '\\' && quote == '"') {
-        ++i;
-      } else if (text_[i] == quote && quote == '\'' && text_.substr(i + 1).starts_with('\'')) {
+      const bool escape = quote == '"' ? text_[i] == '\\' : text_.substr(i).starts_with("''");
+      if (escape) {
         ++i;
       } else if (text_[i] == quote) {
         return true;

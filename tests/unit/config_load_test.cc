@@ -41,20 +41,20 @@ constexpr std::string_view kEndpoints = "    endpoints: [{port: 80}]\n";
 
 class SampleFile : public testing::Test {
  protected:
-  LoadedConfig loaded_ = load_config_file(
+  LoadedConfig loaded = load_config_file(
       std::string(HEADGATE_SOURCE_DIR) + "/tests/data/config/design.yaml", strategy_table());
 };
 
 TEST_F(SampleFile, IsReadWithoutAWarning) {
-  EXPECT_TRUE(loaded_.valid());
-  EXPECT_EQ(report(loaded_), "");
-  EXPECT_EQ(loaded_.config.targets.size(), 3U);
-  EXPECT_NE(loaded_.config.hash, 0U);
+  EXPECT_TRUE(loaded.valid());
+  EXPECT_EQ(report(loaded), "");
+  EXPECT_EQ(loaded.config.targets.size(), 3U);
+  EXPECT_NE(loaded.config.hash, 0U);
 }
 
 TEST_F(SampleFile, GivesEveryValue) {
-  ASSERT_EQ(loaded_.config.targets.size(), 3U);
-  const TargetConfig& t = loaded_.config.targets[0];
+  ASSERT_EQ(loaded.config.targets.size(), 3U);
+  const TargetConfig& t = loaded.config.targets[0];
   EXPECT_EQ(t.name, "otel-gateway");
   EXPECT_EQ(std::get<MatchUnit>(t.match).unit, "otelcol.service");
   EXPECT_EQ(t.capacity.cpu_cores, 1.5);
@@ -74,19 +74,19 @@ TEST_F(SampleFile, GivesEveryValue) {
   EXPECT_EQ(t.endpoints[1].refuse.defer_deadline, std::chrono::seconds(8));
   EXPECT_EQ(t.endpoints[2].criticality, Criticality::kSheddablePlus);
   EXPECT_EQ(t.endpoints[2].refuse.form, RefuseForm::kReset);
-  const TargetConfig& curve = loaded_.config.targets[1];
+  const TargetConfig& curve = loaded.config.targets[1];
   EXPECT_EQ(std::get<MatchCgroup>(curve.match).path, "/my/collector");
   EXPECT_EQ(curve.strategy.params.words.at("signal"), "cpu_fast");
   EXPECT_THAT(curve.strategy.params.points, ElementsAre(CurvePoint{0.7, 0}, CurvePoint{0.9, 0.95}));
-  const TargetConfig& drill = loaded_.config.targets[2];
+  const TargetConfig& drill = loaded.config.targets[2];
   EXPECT_EQ(std::get<MatchProcess>(drill.match).exe, "/usr/bin/otelcol");
   EXPECT_EQ(drill.strategy.params.numbers.at("admit"), 0.7);
 }
 
 TEST_F(SampleFile, C14_EveryRuleKnowsItsLine) {
-  ASSERT_EQ(loaded_.config.targets.size(), 3U);
-  const TargetConfig& t = loaded_.config.targets[0];
-  EXPECT_EQ(loaded_.config.source,
+  ASSERT_EQ(loaded.config.targets.size(), 3U);
+  const TargetConfig& t = loaded.config.targets[0];
+  EXPECT_EQ(loaded.config.source,
             std::string(HEADGATE_SOURCE_DIR) + "/tests/data/config/design.yaml");
   EXPECT_EQ(t.place.line, 7);
   EXPECT_EQ(t.place.column, 5);
@@ -94,7 +94,7 @@ TEST_F(SampleFile, C14_EveryRuleKnowsItsLine) {
   EXPECT_EQ(t.endpoints[0].place.line, 19);
   EXPECT_EQ(t.endpoints[1].place.line, 20);
   EXPECT_EQ(t.endpoints[2].place.line, 24);
-  EXPECT_EQ(loaded_.config.targets[1].endpoints[1].place.line, 29) << "of its range";
+  EXPECT_EQ(loaded.config.targets[1].endpoints[1].place.line, 29) << "of its range";
 }
 
 TEST(ConfigLoad, LeavesTheDefaultsWhereNothingIsGiven) {

@@ -37,11 +37,11 @@ using testing::IsEmpty;
 
 class ConfigWatch : public testing::Test {
  protected:
-  ConfigWatch() {
+  void SetUp() override {
     std::string name = testing::TempDir() + "headgate-watch-XXXXXX";
-    dir_ = ::mkdtemp(name.data());
+    dir = ::mkdtemp(name.data());
   }
-  ~ConfigWatch() override { fs::remove_all(dir_); }
+  void TearDown() override { fs::remove_all(dir); }
 
   void write(const fs::path& path, const std::string& text) {
     std::ofstream stream(path, std::ios::binary | std::ios::trunc);
@@ -70,103 +70,103 @@ class ConfigWatch : public testing::Test {
   }
   /// kubelet's volume: ..STAMP/headgate.yaml, ..data -> ..STAMP, headgate.yaml -> ..data/...
   void projected(const std::string& stamp, const std::string& text) {
-    fs::create_directory(dir_ / stamp);
-    write(dir_ / stamp / "headgate.yaml", text);
+    fs::create_directory(dir / stamp);
+    write(dir / stamp / "headgate.yaml", text);
   }
 
-  fs::path dir_;
+  fs::path dir;
 };
 
 TEST_F(ConfigWatch, BeginsWithTheTextThatIsThere) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
   EXPECT_EQ(watcher->text(), "one");
   EXPECT_THAT(texts(*watcher, milliseconds(1300)), IsEmpty());
 }
 
 TEST_F(ConfigWatch, C01_ASwapOfDataIsNoticedOnce) {
   projected("..2026_a", "one");
-  fs::create_symlink("..2026_a", dir_ / "..data");
-  fs::create_symlink("..data/headgate.yaml", dir_ / "headgate.yaml");
-  auto watcher = open(dir_ / "headgate.yaml");
+  fs::create_symlink("..2026_a", dir / "..data");
+  fs::create_symlink("..data/headgate.yaml", dir / "headgate.yaml");
+  auto watcher = open(dir / "headgate.yaml");
   projected("..2026_b", "two");
-  fs::create_symlink("..2026_b", dir_ / "..data_tmp");
-  fs::rename(dir_ / "..data_tmp", dir_ / "..data");
-  fs::remove_all(dir_ / "..2026_a");
+  fs::create_symlink("..2026_b", dir / "..data_tmp");
+  fs::rename(dir / "..data_tmp", dir / "..data");
+  fs::remove_all(dir / "..2026_a");
   EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("two"));
   EXPECT_EQ(watcher->text(), "two");
   // ... and the next swap, too: the watch follows the link.
   projected("..2026_c", "three");
-  fs::create_symlink("..2026_c", dir_ / "..data_tmp");
-  fs::rename(dir_ / "..data_tmp", dir_ / "..data");
+  fs::create_symlink("..2026_c", dir / "..data_tmp");
+  fs::rename(dir / "..data_tmp", dir / "..data");
   EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("three"));
 }
 
 TEST_F(ConfigWatch, C01_ASwapThatChangesNothingIsNoReload) {
   projected("..2026_a", "one");
-  fs::create_symlink("..2026_a", dir_ / "..data");
-  fs::create_symlink("..data/headgate.yaml", dir_ / "headgate.yaml");
-  auto watcher = open(dir_ / "headgate.yaml");
+  fs::create_symlink("..2026_a", dir / "..data");
+  fs::create_symlink("..data/headgate.yaml", dir / "headgate.yaml");
+  auto watcher = open(dir / "headgate.yaml");
   projected("..2026_b", "one");
-  fs::create_symlink("..2026_b", dir_ / "..data_tmp");
-  fs::rename(dir_ / "..data_tmp", dir_ / "..data");
+  fs::create_symlink("..2026_b", dir / "..data_tmp");
+  fs::rename(dir / "..data_tmp", dir / "..data");
   EXPECT_THAT(texts(*watcher, milliseconds(1500)), IsEmpty());
 }
 
 TEST_F(ConfigWatch, C02_LnSfnOfTheFileIsNoticedOnce) {
-  write(dir_ / "a.yaml", "one");
-  write(dir_ / "b.yaml", "two");
-  fs::create_symlink("a.yaml", dir_ / "c.yaml");
-  auto watcher = open(dir_ / "c.yaml");
-  fs::remove(dir_ / "c.yaml");  // ln -sfn of coreutils before 9: unlink, then symlink
-  fs::create_symlink("b.yaml", dir_ / "c.yaml");
+  write(dir / "a.yaml", "one");
+  write(dir / "b.yaml", "two");
+  fs::create_symlink("a.yaml", dir / "c.yaml");
+  auto watcher = open(dir / "c.yaml");
+  fs::remove(dir / "c.yaml");  // ln -sfn of coreutils before 9: unlink, then symlink
+  fs::create_symlink("b.yaml", dir / "c.yaml");
   EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("two"));
 }
 
 TEST_F(ConfigWatch, C02_LnSfnOfTheDirectoryIsNoticedOnce) {
-  fs::create_directory(dir_ / "v1");
-  fs::create_directory(dir_ / "v2");
-  write(dir_ / "v1/c.yaml", "one");
-  write(dir_ / "v2/c.yaml", "two");
-  fs::create_symlink("v1", dir_ / "now");
-  auto watcher = open(dir_ / "now/c.yaml");
-  fs::create_symlink("v2", dir_ / "tmp");
-  fs::rename(dir_ / "tmp", dir_ / "now");
+  fs::create_directory(dir / "v1");
+  fs::create_directory(dir / "v2");
+  write(dir / "v1/c.yaml", "one");
+  write(dir / "v2/c.yaml", "two");
+  fs::create_symlink("v1", dir / "now");
+  auto watcher = open(dir / "now/c.yaml");
+  fs::create_symlink("v2", dir / "tmp");
+  fs::rename(dir / "tmp", dir / "now");
   EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("two"));
-  write(dir_ / "v2/c.yaml", "three");
+  write(dir / "v2/c.yaml", "three");
   EXPECT_THAT(texts(*watcher, milliseconds(600)), ElementsAre("three")) << "by the hint";
 }
 
 TEST_F(ConfigWatch, C02_MvOverTheFileIsNoticedOnce) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
-  write(dir_ / "new", "two");
-  fs::rename(dir_ / "new", dir_ / "c.yaml");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
+  write(dir / "new", "two");
+  fs::rename(dir / "new", dir / "c.yaml");
   EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("two"));
 }
 
 TEST_F(ConfigWatch, C02_ARewriteInPlaceIsNoticedOnce) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
-  write(dir_ / "c.yaml", "two");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
+  write(dir / "c.yaml", "two");
   EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("two"));
 }
 
 TEST_F(ConfigWatch, C02_ARewriteOfALinksGoalElsewhereIsNoticedByTheHint) {
-  fs::create_directory(dir_ / "etc");
-  fs::create_directory(dir_ / "store");
-  write(dir_ / "store/c.yaml", "one");
-  fs::create_symlink(dir_ / "store/c.yaml", dir_ / "etc/c.yaml");
-  auto watcher = open(dir_ / "etc/c.yaml");
-  write(dir_ / "store/c.yaml", "two");
+  fs::create_directory(dir / "etc");
+  fs::create_directory(dir / "store");
+  write(dir / "store/c.yaml", "one");
+  fs::create_symlink(dir / "store/c.yaml", dir / "etc/c.yaml");
+  auto watcher = open(dir / "etc/c.yaml");
+  write(dir / "store/c.yaml", "two");
   EXPECT_THAT(texts(*watcher, milliseconds(600)), ElementsAre("two"));
 }
 
 TEST_F(ConfigWatch, AFileThatIsWrittenInPiecesIsReturnedWhole) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
   std::thread writer([&] {
-    std::ofstream stream(dir_ / "c.yaml", std::ios::trunc);
+    std::ofstream stream(dir / "c.yaml", std::ios::trunc);
     for (int i = 0; i < 20; ++i) {
       stream << "piece " << i << "\n" << std::flush;
       std::this_thread::sleep_for(milliseconds(20));
@@ -180,24 +180,24 @@ TEST_F(ConfigWatch, AFileThatIsWrittenInPiecesIsReturnedWhole) {
 }
 
 TEST_F(ConfigWatch, AChangeThatIsTakenBackIsNone) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
   const Instant start = steady_clock::now();
   EXPECT_EQ(watcher->poll(start), std::nullopt);
-  write(dir_ / "c.yaml", "two");
+  write(dir / "c.yaml", "two");
   EXPECT_EQ(watcher->poll(start + milliseconds(60)), std::nullopt);
-  write(dir_ / "c.yaml", "one");
+  write(dir / "c.yaml", "one");
   EXPECT_EQ(watcher->poll(start + milliseconds(200)), std::nullopt);
   EXPECT_EQ(watcher->poll(start + milliseconds(2000)), std::nullopt);
   EXPECT_EQ(watcher->poll(start + milliseconds(4000)), std::nullopt);
 }
 
 TEST_F(ConfigWatch, AChangeMustStandFor100Milliseconds) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
   const Instant start = steady_clock::now();
   EXPECT_EQ(watcher->poll(start), std::nullopt);
-  write(dir_ / "c.yaml", "two");
+  write(dir / "c.yaml", "two");
   EXPECT_EQ(watcher->poll(start + milliseconds(60)), std::nullopt) << "seen for the first time";
   EXPECT_EQ(watcher->poll(start + milliseconds(130)), std::nullopt);
   EXPECT_EQ(watcher->poll(start + milliseconds(161)), "two");
@@ -205,21 +205,21 @@ TEST_F(ConfigWatch, AChangeMustStandFor100Milliseconds) {
 }
 
 TEST_F(ConfigWatch, AFileThatIsAwayIsNoChange) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
-  fs::remove(dir_ / "c.yaml");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
+  fs::remove(dir / "c.yaml");
   EXPECT_THAT(texts(*watcher, milliseconds(1300)), IsEmpty());
-  write(dir_ / "c.yaml", "two");
+  write(dir / "c.yaml", "two");
   EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("two"));
 }
 
 TEST_F(ConfigWatch, ABusyDirectoryCostsFewReadings) {
-  write(dir_ / "c.yaml", "one");
-  auto watcher = open(dir_ / "c.yaml");
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
   int wakeups = 0;
   const auto end = steady_clock::now() + milliseconds(500);
   while (steady_clock::now() < end) {
-    write(dir_ / "other", std::to_string(wakeups));
+    write(dir / "other", std::to_string(wakeups));
     pollfd waiting{watcher->fd(), POLLIN, 0};
     (void)::poll(&waiting, 1, 10);
     EXPECT_EQ(watcher->poll(steady_clock::now()), std::nullopt);
@@ -229,15 +229,15 @@ TEST_F(ConfigWatch, ABusyDirectoryCostsFewReadings) {
 }
 
 TEST_F(ConfigWatch, NeedsAFileThatCanBeRead) {
-  const auto watcher = ConfigWatcher::open((dir_ / "none.yaml").string());
+  const auto watcher = ConfigWatcher::open((dir / "none.yaml").string());
   ASSERT_FALSE(watcher);
   EXPECT_THAT(watcher.error().message, HasSubstr("none.yaml: open: No such file"));
-  EXPECT_FALSE(ConfigWatcher::open(dir_.string()));
+  EXPECT_FALSE(ConfigWatcher::open(dir.string()));
 }
 
 TEST_F(ConfigWatch, C04_APlainFileHasNoWarning) {
-  write(dir_ / "c.yaml", "one");
-  EXPECT_EQ(open(dir_ / "c.yaml")->warning(), "");
+  write(dir / "c.yaml", "one");
+  EXPECT_EQ(open(dir / "c.yaml")->warning(), "");
 }
 
 TEST(ConfigMount, C04_AFileThatIsAMountPointHasAWarning) {
@@ -271,16 +271,15 @@ int in_mount_namespace(const std::function<int()>& body) {
 }
 
 TEST_F(ConfigWatch, C04_ABoundFileIsFoundForReal) {
-  write(dir_ / "goal", "one");
-  write(dir_ / "c.yaml", "");
-  fs::create_symlink("c.yaml", dir_ / "link.yaml");
+  write(dir / "goal", "one");
+  write(dir / "c.yaml", "");
+  fs::create_symlink("c.yaml", dir / "link.yaml");
   const int code = in_mount_namespace([&] {
-    if (::mount((dir_ / "goal").c_str(), (dir_ / "c.yaml").c_str(), nullptr, MS_BIND, nullptr) !=
-        0) {
+    if (::mount((dir / "goal").c_str(), (dir / "c.yaml").c_str(), nullptr, MS_BIND, nullptr) != 0) {
       return 77;
     }
-    const auto direct = ConfigWatcher::open((dir_ / "c.yaml").string());
-    const auto by_link = ConfigWatcher::open((dir_ / "link.yaml").string());
+    const auto direct = ConfigWatcher::open((dir / "c.yaml").string());
+    const auto by_link = ConfigWatcher::open((dir / "link.yaml").string());
     return direct && by_link && !(*direct)->warning().empty() && !(*by_link)->warning().empty() ? 0
                                                                                                 : 1;
   });
