@@ -11,6 +11,7 @@
 #include "agent/config/load.h"
 #include "tests/unit/config_strategies.h"
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name is libFuzzer's
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace headgate;
   const std::string_view text(reinterpret_cast<const char*>(data), size);
@@ -26,9 +27,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!again.valid() || !(again.config == loaded.config) ||
         !diff(loaded.config, again.config).empty()) {
       for (const Problem& problem : again.problems) {
-        std::fprintf(stderr, "%s\n", to_string(problem).c_str());
+        (void)std::fprintf(stderr, "%s\n", to_string(problem).c_str());
       }
-      std::fprintf(stderr, "%s\n", to_yaml(loaded.config).c_str());
+      (void)std::fprintf(stderr, "%s\n", to_yaml(loaded.config).c_str());
       std::abort();
     }
   }
