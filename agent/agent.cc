@@ -218,6 +218,11 @@ Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
     if (!out->watcher_->warning().empty()) {
       log::warn("hot reload", {{"reason", out->watcher_->warning()}});
     }
+    // Between the caller's reading and the watcher's the file may have changed.
+    LoadedConfig now = load_config(out->watcher_->text(), out->options_.config_file, strategies());
+    if (now.valid() && now.config.hash != out->options_.config.hash) {
+      out->options_.config = std::move(now.config);
+    }
   }
   out->reload_ok_unix_s_ = unix_ms_now() / 1000;
   out->effective_config_ = to_yaml(out->options_.config);
@@ -436,8 +441,8 @@ Result<> Agent::run() {
       break;
     }
     if (watcher_ != nullptr) {
-      if (watcher_->poll(now)) {
-        (void)reload_file();
+      if (const auto text = watcher_->poll(now); text) {
+        (void)take_over_config(load_config(*text, options_.config_file, strategies()));
       }
     }
     (void)read_counter(wake_.get());
@@ -499,7 +504,11 @@ Result<> Agent::reload_file() {
   if (options_.config_file.empty()) {
     return fail("this agent was configured by the command line: there is no file to reload");
   }
-  LoadedConfig loaded = load_config_file(options_.config_file, strategies());
+  return take_over_config(load_config_file(options_.config_file, strategies()));
+}
+
+/// A new configuration, or the reason why the last good one stays.
+Result<> Agent::take_over_config(LoadedConfig loaded) {
   const Instant now = monotonic_now();
   for (const Problem& problem : loaded.problems) {
     log::warn("configuration", {{"problem", to_string(problem)}});

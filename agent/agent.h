@@ -87,6 +87,7 @@ class Agent final : public SnapshotSource {
   [[nodiscard]] Result<> start_kernel_side(Instant now);
   void stop_kernel_side();
   [[nodiscard]] Result<> reload_file();
+  [[nodiscard]] Result<> take_over_config(LoadedConfig loaded);
   void apply(Config config, Instant now);
   void dump() const;
   void leave();

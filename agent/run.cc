@@ -24,8 +24,9 @@ namespace {
 /// The configuration of the flags or of the file; nothing = exit 2, said on `err`.
 std::optional<Config> read_config(const RunOptions& options, std::ostream& out, std::ostream& err) {
   if (!options.protect.empty() || !options.ports.empty()) {
-    auto config = config_from_flags(options.protect, options.ports,
-                                    options.observe ? Mode::kObserve : Mode::kEnforce);
+    auto config =
+        config_from_flags(options.protect, options.ports,
+                          options.observe ? Mode::kObserve : Mode::kEnforce, strategies());
     if (!config) {
       err << "headgate run: " << config.error().message << "\n";
       return std::nullopt;
