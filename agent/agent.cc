@@ -18,6 +18,7 @@
 
 #include "agent/base/log.h"
 #include "agent/base/service.h"
+#include "agent/hooks/remedy.h"
 #include "agent/strategies/registry.h"
 #include "agent/version.h"
 
@@ -258,7 +259,12 @@ Result<> Agent::start_kernel_side(Instant now) {
   started_ = now;
   auto maps = KernelMaps::open(pins_);
   if (!maps) {
-    return tl::unexpected<Error>(maps.error());
+    // Better to watch and say so than not to run: nothing is refused, and doctor knows the remedy.
+    degrade(with_remedy(maps.error()) + ": nothing can be refused, targets are observed only");
+    maps = KernelMaps::detached();
+    if (!maps) {
+      return tl::unexpected<Error>(maps.error());
+    }
   }
   maps_ = std::move(*maps);
   for (const std::string& name : maps_->recreated()) {

@@ -36,6 +36,10 @@ class KernelMaps {
  public:
   /// Errors: no permission, no memory, a map that cannot be made; the text names the map.
   [[nodiscard]] static Result<std::unique_ptr<KernelMaps>> open(const PinDirectory& pins);
+  /// Where no maps can be had (no right, no bpf(2)): the same in memory of our own, which no kernel
+  /// reads. The agent then samples, decides and shows, and refuses nothing.
+  [[nodiscard]] static Result<std::unique_ptr<KernelMaps>> detached();
+  [[nodiscard]] bool is_detached() const { return detached_; }
   KernelMaps(const KernelMaps&) = delete;
   KernelMaps& operator=(const KernelMaps&) = delete;
   KernelMaps(KernelMaps&&) = delete;
@@ -117,6 +121,7 @@ class KernelMaps {
 
   std::map<std::string, UniqueFd> fds_;
   bool adopted_ = false;
+  bool detached_ = false;
   std::vector<std::string> recreated_;
   headgate_control* control_ = nullptr;
   headgate_endpoint_policy* policies_ = nullptr;

@@ -22,4 +22,6 @@ std::string with_remedy(const Error& error) {
   }
 }
 
+Error no_maps() { return {"the BPF maps could not be made, so no gate can be attached", EPERM}; }
+
 }  // namespace headgate

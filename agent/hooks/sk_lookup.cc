@@ -22,6 +22,10 @@ Result<> SkLookupHook::hold(std::uint32_t netns, int netns_fd) {
     ++it->second.holders;
     return {};
   }
+  if (maps_.is_detached()) {
+    failed_[netns] = no_maps();
+    return tl::unexpected<Error>(no_maps());
+  }
   Instance instance;
   auto program = load_program(Program::kSkLookup, {netns}, maps_);
   if (!program) {

@@ -74,6 +74,9 @@ Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
     if (unified_root_.empty()) {
       return tl::unexpected<Error>(no_unified());
     }
+    if (maps_.is_detached()) {
+      return tl::unexpected<Error>(no_maps());
+    }
     Instance instance;
     instance.where = cgroup_path;
     std::string directory = unified_root_ + cgroup_path;
@@ -194,6 +197,9 @@ Result<> NodeConnectsHook::attach() {
   };
   if (unified_root_.empty()) {
     return failed(no_unified());
+  }
+  if (maps_.is_detached()) {
+    return failed(no_maps());
   }
   if (!program_.fd) {
     auto program = load_program(Program::kNodeConnects, {}, maps_);

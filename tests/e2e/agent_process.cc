@@ -34,12 +34,11 @@ std::string read_text(const std::filesystem::path& path) {
   return text.str();
 }
 
-pid_t spawn(const std::vector<std::string>& arguments, const std::string& out_path,
+/// `command`: the program, found by PATH, and its arguments.
+pid_t spawn(const std::vector<std::string>& command, const std::string& out_path,
             const std::string& err_path) {
   std::vector<char*> argv;
-  std::string program = AgentProcess::binary();
-  argv.push_back(program.data());
-  std::vector<std::string> copies = arguments;
+  std::vector<std::string> copies = command;
   for (std::string& argument : copies) {
     argv.push_back(argument.data());
   }
@@ -52,10 +51,10 @@ pid_t spawn(const std::vector<std::string>& arguments, const std::string& out_pa
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, err_path.c_str(),
                                    O_WRONLY | O_CREAT | O_APPEND, 0600);
   pid_t pid = -1;
-  const int rc = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  const int rc = ::posix_spawnp(&pid, argv.front(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (rc != 0) {
-    throw std::runtime_error(fmt::format("spawn {}: {}", program, rc));
+    throw std::runtime_error(fmt::format("spawn {}: {}", command.front(), rc));
   }
   return pid;
 }
@@ -101,11 +100,19 @@ void AgentProcess::start(const std::vector<std::string>& more) {
   start_with(arguments);
 }
 
-void AgentProcess::start_with(const std::vector<std::string>& more) {
-  std::vector<std::string> arguments{"run", "--pin-root=" + pin_root_, "--socket=" + socket_path(),
-                                     "--web.listen-address=127.0.0.1:0"};
-  arguments.insert(arguments.end(), more.begin(), more.end());
-  pid_ = spawn(arguments, (directory_ / "out").string(), (directory_ / "err").string());
+void AgentProcess::start_with(const std::vector<std::string>& more) { launch({}, more); }
+
+void AgentProcess::start_without_capabilities() {
+  launch({"setpriv", "--bounding-set=-all", "--inh-caps=-all"}, {"--config=" + config_path()});
+}
+
+void AgentProcess::launch(const std::vector<std::string>& prefix,
+                          const std::vector<std::string>& more) {
+  std::vector<std::string> command = prefix;
+  command.insert(command.end(), {binary(), "run", "--pin-root=" + pin_root_,
+                                 "--socket=" + socket_path(), "--web.listen-address=127.0.0.1:0"});
+  command.insert(command.end(), more.begin(), more.end());
+  pid_ = spawn(command, (directory_ / "out").string(), (directory_ / "err").string());
   const auto limit = steady_clock::now() + std::chrono::seconds(10);
   while (steady_clock::now() < limit && state().is_null()) {
     if (wait_for_exit(milliseconds(0)) != -1) {
@@ -172,7 +179,9 @@ AgentProcess::Ran AgentProcess::run(const std::vector<std::string>& arguments) c
 
 AgentProcess::Ran run_headgate(const std::vector<std::string>& arguments) {
   const auto directory = make_directory();
-  const pid_t pid = spawn(arguments, (directory / "out").string(), (directory / "err").string());
+  std::vector<std::string> command{AgentProcess::binary()};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const pid_t pid = spawn(command, (directory / "out").string(), (directory / "err").string());
   int status = 0;
   ::waitpid(pid, &status, 0);
   AgentProcess::Ran ran{exit_status(status), read_text(directory / "out"),

@@ -35,6 +35,8 @@ class AgentProcess {
   void start(const std::vector<std::string>& more = {});
   /// `headgate run ARGUMENTS` as they are, pins and socket apart.
   void start_with(const std::vector<std::string>& arguments);
+  /// The same by a root without any capability, as in a container that was given none.
+  void start_without_capabilities();
   void kill();      ///< kill -9
   int terminate();  ///< SIGTERM; returns the exit status, 128 + signal
   void hang_up();   ///< SIGHUP
@@ -59,6 +61,8 @@ class AgentProcess {
   [[nodiscard]] static const char* binary();
 
  private:
+  void launch(const std::vector<std::string>& prefix, const std::vector<std::string>& more);
+
   std::filesystem::path directory_;
   std::string pin_root_;
   pid_t pid_ = -1;

@@ -230,6 +230,17 @@ TEST_F(AgentTest, InvalidConfigurationAtTheStartIsExit2WithThePlace) {
   EXPECT_NE(ran.err.find("treshold"), std::string::npos) << ran.err;
 }
 
+TEST_F(AgentTest, WithoutAnyRightItStaysUpObservesAndSaysWhatIsMissing) {
+  agent_.write_config(config("{fixed: {admit: 0}}"));
+  agent_.start_without_capabilities();
+  ASSERT_TRUE(agent_.running()) << agent_.log();
+  ASSERT_TRUE(lab::eventually([&] { return agent_.target("web").value("present", false); }))
+      << agent_.log();
+  EXPECT_EQ(connect(50).count(Outcome::kConnected), 50U);
+  const auto degraded = agent_.state()["degraded"].dump();
+  EXPECT_NE(degraded.find("CAP_BPF"), std::string::npos) << degraded;
+}
+
 TEST_F(AgentTest, ServerRestartsInItsNamespaceAndTheGateStays) {
   protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
   server_->kill();
