@@ -481,8 +481,7 @@ void ProtectedTarget::hold_namespace(const Located::Netns& found) {
 /// listen, address by address (a wildcard there would catch other people's sockets).
 std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(const Endpoint& endpoint) {
   std::vector<headgate_endpoint_key> out;
-  for (std::size_t i = 0; i < namespaces_.size(); ++i) {
-    Namespace& space = namespaces_[i];
+  for (Namespace& space : namespaces_) {
     if (!space.host) {
       out.push_back(flow_key(space.inode, endpoint.config, nullptr));
       continue;

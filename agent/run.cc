@@ -55,7 +55,7 @@ void block_signals() {
     sigaddset(&set, signal);
   }
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  ::signal(SIGPIPE, SIG_IGN);
+  (void)::signal(SIGPIPE, SIG_IGN);
 }
 
 }  // namespace

@@ -193,13 +193,11 @@ class Parser {
          const Environment& environment)
       : verb_(verb), arguments_(arguments), environment_(environment), flags_("Flags", 100, 60) {}
 
-  void text(const char* name, std::string* into, std::string default_value, const char* placeholder,
-            const char* doc) {
-    flags_.add_options()(name,
-                         po::value<std::string>(into)
-                             ->default_value(std::move(default_value))
-                             ->value_name(placeholder),
-                         doc);
+  void text(const char* name, std::string* into, const std::string& default_value,
+            const char* placeholder, const char* doc) {
+    flags_.add_options()(
+        name, po::value<std::string>(into)->default_value(default_value)->value_name(placeholder),
+        doc);
   }
   void list(const char* name, std::vector<std::string>* into, const char* placeholder,
             const char* doc) {

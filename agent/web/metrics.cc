@@ -170,8 +170,8 @@ void add_verdicts(Families& out, std::span<const Named> targets) {
     const std::string hook = verdict_hook(target);
     for (const EndpointSnapshot& endpoint : target.endpoints) {
       const headgate_counters& c = endpoint.counters;
-      const auto verdict = [&](std::string_view word, std::string_view reason,
-                               std::uint64_t value) {
+      const auto verdict = [&, &label = label](std::string_view word, std::string_view reason,
+                                               std::uint64_t value) {
         verdicts.add({{"target", label},
                       {"endpoint", endpoint.name},
                       {"hook", hook},
@@ -308,7 +308,8 @@ void add_levels(Families& out, std::span<const Named> targets) {
       working_set.add({{"target", label}},
                       minus(*sample.memory_current_bytes, *sample.memory_inactive_file_bytes));
     }
-    const auto add_source = [&](std::string_view resource, bool settled, LimitSource source) {
+    const auto add_source = [&, &label = label](std::string_view resource, bool settled,
+                                                LimitSource source) {
       if (settled) {
         limit_source.add(
             {{"target", label}, {"resource", resource}, {"source", headgate::to_string(source)}},
