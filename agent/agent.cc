@@ -161,8 +161,7 @@ void Agent::once_a_second(Instant now) {
       instance->refresh(now);
     }
   }
-  const Duration since_start = now - started_;
-  if (since_start >= kOrphansAfterStart &&
+  if (now - active_since_ >= kOrphansAfterStart &&
       (last_orphans_ == Instant{} || now - last_orphans_ >= kOrphansEvery)) {
     collect_orphans(now);
   }
@@ -225,6 +224,7 @@ Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
       out->options_.config = std::move(now.config);
     }
   }
+  out->started_ = monotonic_now();
   out->reload_ok_unix_s_ = unix_ms_now() / 1000;
   out->effective_config_ = to_yaml(out->options_.config);
   return out;
@@ -256,7 +256,7 @@ Result<bool> Agent::take_over() {
 }
 
 Result<> Agent::start_kernel_side(Instant now) {
-  started_ = now;
+  active_since_ = now;
   auto maps = KernelMaps::open(pins_);
   if (!maps) {
     // Better to watch and say so than not to run: nothing is refused, and doctor knows the remedy.
@@ -310,16 +310,20 @@ void Agent::apply(Config config, Instant now) {
     targets_.push_back(std::move(configured));
   }
   discover(now);
-  // The new ones hold slots, flows and hooks already when the old ones let go of them: no gap.
+  // The new ones hold slots, flows and hooks already when the old ones let go of them, and have
+  // decided on what they inherit: no gap, also where a name has changed.
+  (void)maps_->read_kernel();
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {
       for (const Configured& before : old) {
         for (const auto& was : before.instances) {
-          if (before.config.name == configured.config.name &&
-              was->cgroup_id() == instance->cgroup_id()) {
+          if (was->cgroup_id() == instance->cgroup_id()) {
             instance->inherit(*was);
           }
         }
+      }
+      if (!old.empty()) {
+        instance->begin(now, generation_);
       }
     }
   }
@@ -377,6 +381,10 @@ void Agent::leave() {
     return;
   }
   tick(monotonic_now());
+  if (pins_.pinned()) {
+    log::info("maps and links stay for the next agent, the leases open the gate",
+              {{"pins", pins_.root()}, {"to_remove", "run with --on-exit=purge"}});
+  }
   // Pinned slots, flows and links stay as they are: no destructor may give them back.
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {

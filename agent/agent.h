@@ -113,6 +113,7 @@ class Agent final : public SnapshotSource {
 
   std::uint32_t generation_ = 0;
   Instant started_{};
+  Instant active_since_{};  ///< has the lock since
   Instant last_tick_{};
   Instant last_second_{};
   Instant last_orphans_{};

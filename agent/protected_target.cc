@@ -208,15 +208,24 @@ void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
     shared_.maps.renew_lease(slot_, now + lease_);  // the same decision stands
     return;
   }
+  const State before = decision_.state;
   sample_ = sampler_->sample(now);
   const Signals& signals = deriver_.update(sample_, lease_);
-  collect_activity();
+  decide(now, signals);
+  publish(now, generation);
+  remember(before, unix_ms);
+}
 
-  const State before = decision_.state;
+void ProtectedTarget::begin(Instant now, std::uint32_t generation) {
+  decide(now, deriver_.signals());
+  publish(now, generation);
+}
+
+void ProtectedTarget::decide(Instant now, const Signals& signals) {
+  collect_activity();
   strategy_->decide({signals, inputs_, config_.target, config_.memory.shed, config_.memory.open,
                      config_.memory.close},
                     decision_);
-
   const auto radius = blast_radius_.update(now, refuses(decision_), config_.max_refuse_duration);
   if (radius.changed) {
     log::warn(radius.alert ? "max_refuse_duration exceeded: back to observe"
@@ -224,8 +233,6 @@ void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
               {{"target", config_.name}});
   }
   published_mode_ = radius.observe ? Mode::kObserve : mode_;
-  publish(now, generation);
-  remember(before, unix_ms);
 }
 
 /// Reading a cgroup is what the agent costs (four files, 10 us with cold caches). A target that is

@@ -61,6 +61,8 @@ class ProtectedTarget {
 
   void tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
   void refresh(Instant now);
+  /// Right after open: decides on what was inherited, so that no tick passes without a policy.
+  void begin(Instant now, std::uint32_t generation);
   /// A reload opens targets anew over the old slots: what was learned goes over.
   void inherit(const ProtectedTarget& old);
 
@@ -96,6 +98,7 @@ class ProtectedTarget {
   [[nodiscard]] Result<> claim(Instant now);
   void collect_activity();
   [[nodiscard]] bool may_skip();
+  void decide(Instant now, const Signals& signals);
   void publish(Instant now, std::uint32_t generation);
   void remember(State before, std::int64_t unix_ms);
   void restore_model();

@@ -86,7 +86,8 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   agent_options.cgroup_root = options.cgroup_root;
   agent_options.proc_root = options.proc_root;
   agent_options.wait_for_lock = options.wait;
-  agent_options.purge_on_exit = options.on_exit == OnExit::kPurge;
+  // A first look by flags leaves nothing behind.
+  agent_options.purge_on_exit = options.on_exit == OnExit::kPurge || from_flags;
   std::unique_ptr<ControlServer> control;
   std::function<void()> start_control;
   agent_options.on_active = [&start_control] { start_control(); };
@@ -106,7 +107,8 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
     web_options.reload = [&agent] { return (*agent)->request_reload(); };
     auto started = WebServer::start(**agent, std::move(web_options));
     if (!started) {
-      err << "headgate run: " << started.error().message << "\n";
+      err << "headgate run: " << started.error().message
+          << " (does another headgate run? --web.listen-address takes another one, or none)\n";
       return kExitFailure;
     }
     web = std::move(*started);

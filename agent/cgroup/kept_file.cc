@@ -22,7 +22,7 @@ KeptFile::Text KeptFile::read(int directory_fd, bool may_open, std::span<char> b
     if (!may_open) {
       return {{}, problem_, false};
     }
-    fd_.reset(::openat(directory_fd, path_.c_str(), O_RDONLY | O_CLOEXEC));
+    fd_.reset(::openat(directory_fd, path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd_.valid()) {
       problem_ = reason_of_errno(errno);
       return {{}, problem_, true};

@@ -503,7 +503,7 @@ class Sampler final : public CgroupSampler {
   static FileRead read_raw(const std::string& path) {
     FileRead out;
     out.path = path;
-    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd.valid()) {
       out.error = fmt::format("open: {}", std::strerror(errno));  // NOLINT(concurrency-mt-unsafe)
       return out;

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cli/switch.h"
 
-#include <cerrno>
 #include <ostream>
 
 #include "agent/web/control_socket.h"
 
 namespace headgate {
 namespace {
-
-bool nobody_listens(const Error& error) {
-  return error.sys_errno == ENOENT || error.sys_errno == ECONNREFUSED;
-}
 
 void print_done(const SwitchOptions& options, bool by_agent, std::ostream& out) {
   if (options.json) {
@@ -21,7 +16,7 @@ void print_done(const SwitchOptions& options, bool by_agent, std::ostream& out) 
   }
   out << (options.off ? "off: everything is admitted until `headgate on`"
                       : "on: the gate acts on its decisions again")
-      << (by_agent ? "\n" : " (no agent is running; the kernel's own switch was set)\n");
+      << (by_agent ? "\n" : " (no agent answered; the kernel's own switch was set)\n");
 }
 
 }  // namespace
@@ -35,10 +30,11 @@ int run_switch(const SwitchOptions& options, std::ostream& out, std::ostream& er
     print_done(options, true, out);
     return kExitOk;
   }
-  if (!nobody_listens(told.error()) || !pinned) {
+  if (!pinned) {
     err << "headgate " << verb << ": " << told.error().message << '\n';
     return kExitFailure;
   }
+  // Nobody listens, or the agent is hung or busy: the cell is the kernel's, and needs no agent.
   if (const auto stored = pinned(options.pin_root, options.off); !stored) {
     err << "headgate " << verb << ": " << told.error().message
         << "; and without an agent: " << stored.error().message << '\n';

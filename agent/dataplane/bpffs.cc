@@ -27,6 +27,13 @@ std::string version_directory(const std::string& root) {
   return fmt::format("{}/v{}", root, HEADGATE_ABI_VERSION);
 }
 
+bool switched_off(const std::string& control_path) {
+  const UniqueFd map(::bpf_obj_get(control_path.c_str()));
+  const std::uint32_t cell = 0;
+  headgate_control control{};
+  return map && ::bpf_map_lookup_elem(map.get(), &cell, &control) == 0 && control.off != 0;
+}
+
 std::string existing_parent(std::string path) {
   struct stat st {};
   while (path.size() > 1 && ::stat(path.c_str(), &st) != 0) {
@@ -76,6 +83,14 @@ PinDirectory PinDirectory::prepare(const std::string& root) {
           fmt::format("{}{}: {}: nothing is pinned", version_directory(root), sub, ec.message());
       return out;
     }
+  }
+  struct stat st {};
+  if (::stat(root.c_str(), &st) != 0 || st.st_uid != ::geteuid()) {
+    out.warning_ = fmt::format(
+        "{} belongs to uid {}, who could take the gate away: nothing is pinned; remove it, or give "
+        "it to root",
+        root, st.st_uid);
+    return out;
   }
   ::chmod(root.c_str(), 0700);
   out.pinned_ = true;
@@ -132,7 +147,10 @@ void PinDirectory::purge() const {
   }
   for (const auto& entry :
        std::filesystem::directory_iterator(version_directory(root_) + "/maps", ec)) {
-    ::unlink(entry.path().c_str());
+    // The kill switch outlives every agent and every purge, until somebody says `headgate on`.
+    if (entry.path() != map_path("headgate_control") || !switched_off(entry.path())) {
+      ::unlink(entry.path().c_str());
+    }
   }
   for (const std::string& directory :
        {version_directory(root_) + "/maps", links_directory(), version_directory(root_), root_}) {

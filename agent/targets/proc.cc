@@ -39,7 +39,7 @@ std::optional<int> as_pid(std::string_view text) {
 }  // namespace
 
 Result<std::string> read_small_file(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) {
     return sys_fail(errno, path);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole program as its user runs it: real process, real kernel, real servers and clients.
+#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -191,6 +192,53 @@ TEST_F(AgentTest, KillSwitchOpensTheGateAndSurvivesARestart) {
   EXPECT_EQ(connect(100).count(Outcome::kConnected), 100U) << "off holds over restarts";
   EXPECT_EQ(agent_.run({"on"}).status, 0);
   EXPECT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kRefused) == 1; }));
+}
+
+TEST_F(AgentTest, KillSwitchSurvivesAPurge) {
+  agent_.write_config(config("{fixed: {admit: 0}}"));
+  agent_.start({"--on-exit=purge"});
+  ASSERT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kRefused) == 1; }));
+  ASSERT_EQ(agent_.run({"off"}).status, 0);
+  EXPECT_EQ(agent_.terminate(), 0);
+  agent_.start({"--on-exit=purge"});
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(connect(50).count(Outcome::kConnected), 50U);
+  EXPECT_EQ(agent_.run({"on"}).status, 0);
+  EXPECT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kRefused) == 1; }));
+  EXPECT_EQ(agent_.terminate(), 0);
+  EXPECT_NE(::access(agent_.pin_root().c_str(), F_OK), 0) << "on again: nothing is kept";
+}
+
+TEST_F(AgentTest, KillSwitchNeedsNoAgentThatAnswers) {
+  agent_.write_config(config("{fixed: {admit: 0}}", "lease: 30s\n"));
+  agent_.start();
+  ASSERT_TRUE(lab::eventually([&] { return connect(1).count(Outcome::kRefused) == 1; }));
+  ::kill(agent_.pid(), SIGSTOP);
+  const auto off = agent_.run({"off", "--pin-root=" + agent_.pin_root()});
+  EXPECT_EQ(off.status, 0) << off.err;
+  EXPECT_EQ(connect(50).count(Outcome::kConnected), 50U);
+  ::kill(agent_.pid(), SIGCONT);
+}
+
+TEST_F(AgentTest, RenamedTargetLetsNobodyIn) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  std::atomic<bool> stop{false};
+  std::uint64_t wrong = 0;
+  std::thread load([&] {
+    while (!stop) {
+      const ConnectReport report = connect(50);
+      wrong += report.attempts.size() - report.count(Outcome::kRefused);
+    }
+  });
+  std::string renamed = config("{fixed: {admit: 0}}");
+  renamed.replace(renamed.find("name: web"), 9, "name: www");
+  agent_.write_config(renamed);
+  EXPECT_TRUE(lab::eventually([&] { return agent_.target("www").is_object(); }));
+  std::this_thread::sleep_for(milliseconds(300));
+  stop = true;
+  load.join();
+  // From the new slot's entry to its first policy there is less than a millisecond.
+  EXPECT_LE(wrong, 5U);
 }
 
 TEST_F(AgentTest, ObserveCountsAndRefusesNothing) {

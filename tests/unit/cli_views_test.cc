@@ -243,7 +243,7 @@ TEST_F(AskedAgent, OffReachesTheKernelWhereNoAgentRuns) {
   EXPECT_EQ(run_switch({true, "/p", path_, false}, out_, err_, pinned), 0);
   EXPECT_EQ(pin_root, "/p");
   EXPECT_TRUE(off);
-  EXPECT_THAT(out_.str(), HasSubstr("no agent is running"));
+  EXPECT_THAT(out_.str(), HasSubstr("no agent answered"));
 }
 
 TEST_F(AskedAgent, CheckOfAGoodFile) {
