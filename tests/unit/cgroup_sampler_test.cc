@@ -366,7 +366,7 @@ TEST(Sampler, A34_NoLimitAnywhereIsSaidAndTheHostsCoresAreNotTaken) {  // automa
       .write("kubepods/pod/cpu.max", "max 100000\n")
       .write("kubepods/pod/memory.max", "max\n")
       .write("kubepods/pod/cpuset.cpus.effective", "0-63\n");
-  const auto& limits = open(tree, "/kubepods/pod")->sample(at({})).limits;
+  const auto limits = open(tree, "/kubepods/pod")->sample(at({})).limits;
   EXPECT_FALSE(limits.cpu_cores.known());
   EXPECT_EQ(limits.cpu_cores.reason, Unknown::kNoLimit);
   EXPECT_EQ(limits.cpu_source, LimitSource::kUnlimited);
@@ -375,7 +375,7 @@ TEST(Sampler, A34_NoLimitAnywhereIsSaidAndTheHostsCoresAreNotTaken) {  // automa
   CapacityOverride configured;
   configured.cpu_cores = 1.5;
   configured.memory_bytes = 3ULL << 30;
-  const auto& set = open(tree, "/kubepods/pod", configured)->sample(at({})).limits;
+  const auto set = open(tree, "/kubepods/pod", configured)->sample(at({})).limits;
   EXPECT_EQ(set.cpu_cores.value, 1.5);
   EXPECT_EQ(set.cpu_source, LimitSource::kConfig);
   EXPECT_EQ(set.memory_bytes.value, 3ULL << 30);
