@@ -33,7 +33,7 @@ using SkeletonPtr = std::unique_ptr<headgate_bpf, SkeletonDeleter>;
 /// libbpf's own words go to our log, as debug: what matters comes back as an Error.
 int print_libbpf(libbpf_print_level /*level*/, const char* format, va_list args) {
   std::array<char, 2048> line{};
-  std::vsnprintf(line.data(), line.size(), format, args);
+  (void)std::vsnprintf(line.data(), line.size(), format, args);
   std::string text(line.data());
   while (!text.empty() && text.back() == '\n') {
     text.pop_back();
