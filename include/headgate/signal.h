@@ -28,6 +28,8 @@ struct Signals {
   Measured<double> memory_slope_per_second;   ///< change of `memory`, smoothed over 500 ms
   Measured<std::uint64_t> memory_limit_hits;  ///< memory.events max, rise since the read before
   Measured<std::uint64_t> oom_kills;          ///< rise since the read before
+  Measured<std::uint64_t> memory_limit_bytes;
+  Measured<double> load1;  ///< /proc/loadavg of the node, runnable and uninterruptible tasks
 };
 
 }  // namespace headgate

@@ -30,6 +30,19 @@ struct EndpointActivity {
   std::uint64_t received_bytes = 0;  ///< of the connections closed in this tick
   std::uint64_t in_flight = 0;       ///< live connections now, legacy ones included
   bool in_flight_known = false;      ///< false without sock_ops
+
+  // Sizes as the hook sees them before the verdict: datagrams, requests. A SYN has none.
+  std::uint64_t offered_bytes = 0;
+  std::uint64_t admitted_bytes = 0;
+  bool sizes_known = false;
+
+  // Response times of what ended in this tick: from established to closed where a connection
+  // carries one request, else from request to response where requests are seen.
+  std::uint64_t responses = 0;
+  double response_s_sum = 0;  ///< seconds
+  double response_s_min = 0;  ///< meaningful where responses > 0
+  double response_s_p99 = 0;  ///< the same
+  bool responses_known = false;
 };
 
 struct EndpointInput {
@@ -47,6 +60,8 @@ struct StrategyInput {
   double memory_shed = 0.80;
   double memory_open = 0.92;
   double memory_close = 0.87;
+  bool restarted = false;       ///< the process behind the target has changed since the last tick
+  bool bucket_enforced = true;  ///< the hook in front charges the CPU budget per attempt
 };
 
 /// The decision for one endpoint. What a strategy leaves alone does not refuse.
@@ -96,6 +111,9 @@ class Strategy {
     double value;
   };
   [[nodiscard]] virtual std::vector<Threshold> thresholds() const { return {}; }
+  /// What it has learned and how it got to the last decision, by name, for `replay`, `record` and
+  /// explain. Allocates; never called by the tick.
+  [[nodiscard]] virtual std::vector<Threshold> internals() const { return {}; }
 };
 
 /// One row of the table of strategies (agent/strategies/registry.cc).
