@@ -83,6 +83,8 @@ struct Decision {
   std::string_view why;              ///< a static text: which rule led here
   std::uint64_t live_bytes_max = 0;  ///< 0 = no budget
   std::uint64_t connections_max = 0;
+  std::uint64_t waiting_max =
+      0;  ///< how many attempts may wait under refuse: auto; 0 = reset at once
   std::vector<EndpointDecision> endpoints;  ///< as many as the input's; sized by the caller
 };
 
