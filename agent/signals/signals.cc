@@ -11,6 +11,17 @@ namespace {
 
 constexpr std::uint64_t kModelVersion = 0x4847'5349'0000'0001;  // "HGSI", version 1
 
+/// More CPU time than `cpus` CPUs have in `elapsed`. The time stamp is taken before the read, and
+/// the agent may have waited for a CPU in between, at either end: half as much again and 50 ms a
+/// CPU are allowed for that. A real burst cannot pass the machine, so it is never taken for one of
+/// these.
+bool is_impossible(std::uint64_t usage_ns, Duration elapsed, unsigned cpus) {
+  constexpr double kFactor = 1.5;
+  constexpr double kTimingErrorSeconds = 0.05;
+  return cpus > 0 && static_cast<double>(usage_ns) * 1e-9 >
+                         cpus * (kFactor * seconds(elapsed) + kTimingErrorSeconds);
+}
+
 Measured<double> usable_limit(const Measured<double>& cores) {
   if (cores.known() && !(std::isfinite(*cores) && *cores > 0)) return Unknown::kNoLimit;
   return cores;
@@ -38,21 +49,28 @@ Measured<Ratio> SignalDeriver::share_of_time(const Rise& rise_us) {
   return Ratio{std::clamp(share, 0.0, 1.0)};
 }
 
-const Signals& SignalDeriver::update(const Sample& sample, Duration stale_after) {
+const Signals& SignalDeriver::update(const Sample& sample, Duration stale_after,
+                                     unsigned machine_cpus) {
   signals_.at = sample.at;
   signals_.interval = has_previous_ ? sample.at - previous_at_ : Duration::zero();
   signals_.interval = std::max(signals_.interval, Duration::zero());
   has_previous_ = true;
   previous_at_ = sample.at;
-  derive_cpu(sample, stale_after);
+  derive_cpu(sample, stale_after, machine_cpus);
   derive_memory(sample, stale_after);
   derive_memory_details(sample);
   return signals_;
 }
 
-void SignalDeriver::derive_cpu(const Sample& sample, Duration stale_after) {
+void SignalDeriver::derive_cpu(const Sample& sample, Duration stale_after, unsigned machine_cpus) {
   const Measured<double> limit = usable_limit(sample.limits.cpu_cores);
-  const Rise usage = advance(usage_ns_, sample.cpu_usage_ns, sample.at);
+  Rise usage = advance(usage_ns_, sample.cpu_usage_ns, sample.at);
+  if (usage.by.known() && is_impossible(*usage.by, usage.over, machine_cpus)) {
+    usage.by = Unknown::kImpossible;
+    ++distrusted_.impossible;
+  } else if (!usage.by.known() && usage.by.reason == Unknown::kWentBack) {
+    ++distrusted_.went_back;
+  }
   signals_.capacity_cores = limit.value_or(0);
 
   if (!limit.known()) {
@@ -110,6 +128,9 @@ void SignalDeriver::derive_memory(const Sample& sample, Duration stale_after) {
   const Measured<std::uint64_t>& current = sample.memory_current_bytes;
   const Measured<std::uint64_t>& limit = sample.limits.memory_bytes;
   const bool has_limit = limit.known() && *limit > 0;
+  signals_.memory_limit_bytes = has_limit       ? limit
+                                : limit.known() ? Measured<std::uint64_t>(Unknown::kNoLimit)
+                                                : Measured<std::uint64_t>(limit.reason);
   if (!current.known() || !has_limit) {
     const Unknown why = !current.known() ? current.reason
                         : limit.known()  ? Unknown::kNoLimit
