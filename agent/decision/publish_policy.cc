@@ -7,10 +7,8 @@
 namespace headgate {
 namespace {
 
-/// How far ahead of the clock a rate may run. The hard cap evens out over one tick; exempt
-/// connections may use the allowance of a second at once, as a kubelet that starts all its probes
-/// together does.
-constexpr std::uint64_t kRateBurstNs = 100'000'000;
+/// Exempt connections may use the allowance of a second at once, as a kubelet that starts all its
+/// probes together does.
 constexpr std::uint64_t kExemptBurstNs = 1'000'000'000;
 
 bool usable(double x) { return std::isfinite(x) && x > 0; }
@@ -79,7 +77,7 @@ headgate_endpoint_policy make_endpoint_policy(const EndpointDecision& endpoint,
 
   const bool rate = usable(endpoint.rate_per_s);
   policy.rate_interval_ns = rate ? to_saturated_ns(1 / endpoint.rate_per_s) : 0;
-  policy.rate_burst_ns = rate ? kRateBurstNs : kUnbounded;
+  policy.rate_burst_ns = rate ? to_saturated_ns(endpoint.rate_burst_s) : kUnbounded;
 
   policy.connections_max = endpoint.connections_max;
   policy.connections_legacy = context.connections_legacy;

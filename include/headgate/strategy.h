@@ -75,6 +75,7 @@ struct EndpointDecision {
   double depth_s = 0;
   std::uint64_t connections_max = 0;  ///< 0 = no cap
   double rate_per_s = 0;              ///< hard cap; 0 = none
+  double rate_burst_s = 0.1;          ///< how far ahead of the clock that rate may run
 };
 
 struct Decision {
@@ -86,6 +87,15 @@ struct Decision {
   std::uint64_t waiting_max =
       0;  ///< how many attempts may wait under refuse: auto; 0 = reset at once
   std::vector<EndpointDecision> endpoints;  ///< as many as the input's; sized by the caller
+
+  /// Back to "admit all" before the next tick; the endpoints stay as many. Allocates nothing.
+  void reset() {
+    state = State::kNormal;
+    circuit_open = false;
+    why = {};
+    live_bytes_max = connections_max = waiting_max = 0;
+    for (EndpointDecision& endpoint : endpoints) endpoint = EndpointDecision{};
+  }
 };
 
 /// A control law. Pure: the same inputs in the same order give the same decisions. One instance
@@ -124,8 +134,9 @@ struct StrategyInfo {
   std::string_view doc;
   std::span<const ParamSpec> params;
   bool takes_points = false;
-  bool built = true;           ///< false: known to the schema, its law is not built yet
-  std::string_view instead{};  ///< for those: what to use
+  bool built = true;            ///< false: known to the schema, its law is not built yet
+  bool simulated_only = false;  ///< its inputs are seen by no hook yet: not for a real target
+  std::string_view instead{};   ///< for those two: what to use
   std::unique_ptr<Strategy> (*make)(const Params& params) = nullptr;
   /// What is wrong between the values given (each is in its own range): a sentence for the
   /// configuration's error that names the parameters; empty = nothing.
