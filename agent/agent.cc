@@ -95,8 +95,8 @@ void Agent::tick(Instant now) {
 /// Targets come and go: a cgroup that is not there yet is normal, one that was made again under the
 /// same name is another target.
 void Agent::discover(Instant now) {
-  const Shared shared{hierarchy_,    locator_,        *maps_,          *gate_,
-                      *connections_, *node_connects_, addresses_.get()};
+  const Shared shared{hierarchy_,    locator_,        *maps_,           *gate_,
+                      *connections_, *node_connects_, addresses_.get(), machine_cpus_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -149,6 +149,7 @@ void Agent::discover(Instant now) {
 }
 
 void Agent::once_a_second(Instant now) {
+  machine_cpus_ = machine_cpus();
   if (addresses_ != nullptr && addresses_->refresh()) {
     std::vector<ExemptSource> own;
     for (const IpAddress& address : addresses_->addresses()) {

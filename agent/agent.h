@@ -12,6 +12,7 @@
 
 #include "headgate/result.h"
 
+#include "agent/base/service.h"
 #include "agent/base/unique_fd.h"
 #include "agent/cgroup/hierarchy.h"
 #include "agent/config/config.h"
@@ -102,6 +103,7 @@ class Agent final : public SnapshotSource {
   PinDirectory pins_;
   std::unique_ptr<ConfigWatcher> watcher_;
   bool standby_ = true;
+  unsigned machine_cpus_ = machine_cpus();
 
   // Destroyed in reverse order: targets give their hooks back, hooks their maps.
   std::unique_ptr<KernelMaps> maps_;

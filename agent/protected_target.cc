@@ -210,7 +210,7 @@ void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
   }
   const State before = decision_.state;
   sample_ = sampler_->sample(now);
-  const Signals& signals = deriver_.update(sample_, lease_);
+  const Signals& signals = deriver_.update(sample_, lease_, shared_.machine_cpus);
   decide(now, signals);
   publish(now, generation);
   remember(before, unix_ms);
@@ -762,6 +762,13 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   out.hooks.push_back(shared_.connections.status(slot_));
   out.transitions.assign(transitions_.begin(), transitions_.end());
   out.sample_errors_by_file = sampler_->errors();
+  const SignalDeriver::Distrusted& distrusted = deriver_.distrusted();
+  for (const auto& [reason, count] : {std::pair{Unknown::kWentBack, distrusted.went_back},
+                                      std::pair{Unknown::kImpossible, distrusted.impossible}}) {
+    if (count > 0) {
+      out.sample_errors_by_file.push_back({{"cpu_usage", reason}, count});
+    }
+  }
   for (const auto& [what, count] : out.sample_errors_by_file) {
     out.sample_errors[static_cast<std::size_t>(what.second)] += count;
   }

@@ -38,6 +38,7 @@ struct Shared {
   SockOpsHook& connections;
   NodeConnectsHook& node_connects;
   const NodeAddresses* addresses;  ///< nullptr: not known
+  const unsigned& machine_cpus;    ///< 0: not known
 };
 
 /// One living instance of a target of the configuration, from its cgroup to its policies in the

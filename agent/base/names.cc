@@ -19,6 +19,7 @@ std::string_view to_string(Unknown reason) {
     case Unknown::kZeroInterval: return "zero_interval";
     case Unknown::kNoLimit: return "no_limit";
     case Unknown::kStale: return "stale";
+    case Unknown::kImpossible: return "impossible";
     case Unknown::kCount: break;
   }
   return "?";

@@ -82,6 +82,12 @@ OwnUsage own_usage() {
   return out;
 }
 
+unsigned machine_cpus() {
+  // Configured rather than online: one that goes offline has counted until then.
+  const long cpus = ::sysconf(_SC_NPROCESSORS_CONF);
+  return cpus > 0 ? static_cast<unsigned>(cpus) : 0;
+}
+
 std::string kernel_release() {
   utsname name{};
   return ::uname(&name) == 0 ? name.release : "unknown";

@@ -28,6 +28,10 @@ struct OwnUsage {
 };
 [[nodiscard]] OwnUsage own_usage();
 
+/// CPUs of the machine, whatever this process or its cgroup may use of them; 0 = not known. Reads
+/// /sys: once a second is often enough, because CPUs are plugged in by people.
+[[nodiscard]] unsigned machine_cpus();
+
 /// uname(2) release, "6.1.0-57-cloud-amd64".
 [[nodiscard]] std::string kernel_release();
 

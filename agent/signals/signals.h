@@ -28,8 +28,18 @@ class SignalDeriver {
   /// until `stale_after` has passed since the last good sample, then they are unknown (kStale) and
   /// forgotten: the next good sample starts them anew. Without a limit (kNoLimit) there is no ratio
   /// at once.
-  const Signals& update(const Sample& sample, Duration stale_after);
+  ///
+  /// `machine_cpus` is the number of CPUs of the machine: usage that they could not have spent
+  /// between two samples is kImpossible (a counter that was set, or misread), because one such
+  /// number would otherwise shut the gate for seconds. 0 = not known, everything is believed.
+  const Signals& update(const Sample& sample, Duration stale_after, unsigned machine_cpus = 0);
   [[nodiscard]] const Signals& signals() const { return signals_; }
+  /// Samples whose CPU counter was no number to go by, by cause; for the error metric.
+  struct Distrusted {
+    std::uint64_t went_back = 0;
+    std::uint64_t impossible = 0;
+  };
+  [[nodiscard]] const Distrusted& distrusted() const { return distrusted_; }
   /// The cgroup was recreated: everything learned from samples is void.
   void reset() { *this = SignalDeriver(); }
 
@@ -56,11 +66,12 @@ class SignalDeriver {
   static Rise advance(Counter& counter, const Measured<std::uint64_t>& now, Instant at);
   static Measured<Ratio> share_of_time(const Rise& rise_us);
 
-  void derive_cpu(const Sample& sample, Duration stale_after);
+  void derive_cpu(const Sample& sample, Duration stale_after, unsigned machine_cpus);
   void derive_memory(const Sample& sample, Duration stale_after);
   void derive_memory_details(const Sample& sample);
 
   Signals signals_;
+  Distrusted distrusted_;
   bool has_previous_ = false;
   Instant previous_at_{};
 

@@ -25,6 +25,7 @@ enum class Unknown : std::uint8_t {
   kZeroInterval,  ///< two samples at the same instant
   kNoLimit,       ///< no limit anywhere, so there is no ratio
   kStale,         ///< the last good value is older than it may be
+  kImpossible,    ///< a counter rose by more than all CPUs of the machine could have done
   kCount,
 };
 [[nodiscard]] std::string_view to_string(Unknown reason);

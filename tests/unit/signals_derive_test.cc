@@ -65,6 +65,42 @@ TEST(CpuRatio, IsNotClippedAtOne) {
               1e-9);
 }
 
+TEST(CpuRatio, IsUnknownForTheTickInWhichTheCounterRoseByMoreThanTheMachineHas) {
+  // Two CPUs cannot spend 40 s in 100 ms: somebody set the counter, or it was misread.
+  Target target;
+  SignalDeriver deriver;
+  deriver.update(target.sample, kStaleAfter, 2);
+  for (int i = 0; i < 50; ++i) {
+    deriver.update(target.run(0.3, 100ms).sample, kStaleAfter, 2);
+  }
+  const Signals& signals = deriver.update(target.run(400, 100ms).sample, kStaleAfter, 2);
+  EXPECT_FALSE(signals.cpu.known());
+  EXPECT_EQ(signals.cpu.reason, Unknown::kImpossible);
+  EXPECT_NEAR((*signals.cpu_fast).value, 0.6, 1e-3) << "the means keep their last value";
+  EXPECT_EQ(deriver.distrusted().impossible, 1U);
+  deriver.update(target.run(0.3, 100ms).sample, kStaleAfter, 2);
+  EXPECT_NEAR((*signals.cpu).value, 0.6, 1e-6) << "the next one counts from there";
+}
+
+TEST(CpuRatio, ABurstOnAllCpusIsBelieved) {
+  // All four CPUs of the machine, read 60 ms late: 4 x 160 ms of use within "100 ms".
+  Target target;
+  SignalDeriver deriver;
+  deriver.update(target.sample, kStaleAfter, 4);
+  const Signals& signals = deriver.update(target.run(6.4, 100ms).sample, kStaleAfter, 4);
+  ASSERT_TRUE(signals.cpu.known());
+  EXPECT_NEAR((*signals.cpu).value, 12.8, 1e-6);
+  // And in a tick of 10 ms, where the error of the time stamps weighs most.
+  EXPECT_TRUE(deriver.update(target.run(20, 10ms).sample, kStaleAfter, 4).cpu.known());
+}
+
+TEST(CpuRatio, AnyRiseIsBelievedWhereTheNumberOfCpusIsNotKnown) {
+  Target target;
+  SignalDeriver deriver;
+  deriver.update(target.sample, kStaleAfter);
+  EXPECT_TRUE(deriver.update(target.run(400, 100ms).sample, kStaleAfter).cpu.known());
+}
+
 TEST(CpuRatio, NeedsTwoSamples) {
   Target target;
   SignalDeriver deriver;
