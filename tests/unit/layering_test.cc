@@ -46,7 +46,7 @@ struct Rule {
 const std::set<std::string> kEveryAgentFolder = {
     "include/headgate", "agent",         "agent/base",     "agent/config",     "agent/cgroup",
     "agent/targets",    "agent/signals", "agent/decision", "agent/strategies", "agent/dataplane",
-    "agent/hooks",      "agent/web",     "agent/cli"};
+    "agent/hooks",      "agent/web",     "agent/cli",      "agent/sim"};
 
 const std::map<std::string, Rule> kRules = {
     {"include/headgate", {.sees = {}, .pure = true}},
@@ -62,6 +62,10 @@ const std::map<std::string, Rule> kRules = {
      {.sees = {"include/headgate", "agent/base", "agent/config", "agent/dataplane"}}},
     // The snapshot is what the tick hands to whoever shows it.
     {"agent/web", {.sees = {"include/headgate", "agent/base", "agent/config", "agent"}}},
+    // What runs in the simulator is what ships: the laws, and the kernel's verdict.
+    {"agent/sim",
+     {.sees = {"include/headgate", "agent/base", "agent/config", "agent/signals", "agent/decision",
+               "agent/strategies", "bpf/lib"}}},
     {"agent/cli", {.sees = kEveryAgentFolder}},
     {"agent", {.sees = kEveryAgentFolder}},
 };

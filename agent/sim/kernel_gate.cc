@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/sim/kernel_gate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "agent/decision/publish_policy.h"
+#include "agent/sim/clock.h"
+#include "bpf/lib/verdict.h"
+
+namespace headgate::sim {
+namespace {
+
+constexpr int kAtomics = 0;  // the variant without the spin lock
+
+/// The kernel bounds what the bucket may owe by its depth and the largest charge. A request may be
+/// larger than any before it, and then the bound must not forgive most of its charge.
+constexpr double kRoomForLarger = 16;
+
+std::uint64_t whole(double x) { return x > 0 ? static_cast<std::uint64_t>(x + 0.5) : 0; }
+
+}  // namespace
+
+struct KernelGate::Words {
+  struct Endpoint {
+    headgate_endpoint_policy policy{};
+    headgate_endpoint_state state{};
+  };
+  std::vector<Endpoint> endpoints;
+  headgate_target_policy target{};
+  headgate_target_state target_state{};
+  double largest_kb = 0;  ///< seen so far: what the largest charge is made from
+};
+
+KernelGate::KernelGate(std::size_t endpoints) : words_(std::make_unique<Words>()) {
+  words_->endpoints.resize(endpoints);
+}
+
+KernelGate::~KernelGate() = default;
+
+void KernelGate::publish(const Decision& decision, double now_s, Duration lease) {
+  const PolicyContext context;
+  for (std::size_t i = 0; i < words_->endpoints.size(); ++i) {
+    words_->endpoints[i].policy = make_endpoint_policy(decision.endpoints[i], decision, context);
+  }
+  TargetPolicyContext target;
+  target.now = instant(now_s);
+  target.lease = lease;
+  target.largest_request_kb = kRoomForLarger * words_->largest_kb;
+  words_->target = make_target_policy(decision, target);
+}
+
+void KernelGate::see_load(const Guard::Load& load) {
+  double all = 0;
+  for (std::size_t i = 0; i < words_->endpoints.size(); ++i) {
+    words_->endpoints[i].state.in_flight = whole(load.in_flight[i]);
+    all += load.in_flight[i];
+  }
+  words_->target_state.in_flight = whole(all);
+  words_->target_state.live_bytes = whole(load.live_bytes);
+}
+
+bool KernelGate::admits(const Attempt& attempt) {
+  Words::Endpoint& endpoint = words_->endpoints[attempt.endpoint];
+  words_->largest_kb = std::max(words_->largest_kb, attempt.size_kb);
+  const std::uint64_t now_ns = to_ktime_ns(instant(attempt.now_s));
+  const std::uint32_t reason =
+      headgate_judge(&endpoint.policy, &words_->target, &endpoint.state, &words_->target_state,
+                     now_ns, whole(attempt.size_kb), kAtomics);
+  if (reason == HEADGATE_REASON_NONE) return true;
+  return headgate_resolve(&endpoint.policy, &words_->target, &endpoint.state, &words_->target_state,
+                          reason, 0, nullptr, now_ns, kAtomics)
+             .verdict == HEADGATE_ADMIT;
+}
+
+}  // namespace headgate::sim
