@@ -6,6 +6,7 @@
 namespace headgate {
 
 /// The row of each law in the registry; defined in the law's own file.
+[[nodiscard]] StrategyInfo adaptive_info();
 [[nodiscard]] StrategyInfo graded_info();
 [[nodiscard]] StrategyInfo curve_info();
 [[nodiscard]] StrategyInfo fixed_info();

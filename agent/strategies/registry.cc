@@ -23,8 +23,7 @@ StrategyInfo later(std::string_view name, std::string_view doc, std::string_view
 
 std::span<const StrategyInfo> strategies() {
   static const std::array kTable{
-      later("adaptive", "learns the CPU cost per request and admits what the budget pays for",
-            "graded"),
+      adaptive_info(),
       graded_info(),
       curve_info(),
       fixed_info(),

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "agent/strategies/adaptive_connections.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headgate::adaptive {
+namespace {
+
+constexpr double kLeastPending = 3;   ///< connections; fewer are chance
+constexpr double kWindowShare = 0.2;  ///< of an interval's capacity
+constexpr double kLossShare = 0.5;
+constexpr double kMedianStep = 0.05;
+constexpr double kLifeTime_s = 2;  ///< smoothing of the mean life
+constexpr double kSeenLongEnough_s = 2;
+constexpr double kKeptLife_s = 2;  ///< a mean life above this is no service
+constexpr double kServedLife_s = 1;
+constexpr double kDoubtAfter_s = 1;
+constexpr double kDoubt_s = 60;
+constexpr double kKeptMemory_s = 3;
+constexpr double kKeptLeast = 4;
+
+}  // namespace
+
+void Connections::count(const StrategyInput& in, double interval_s, bool calm) {
+  any_counted_ = false;
+  all_counted_ = true;
+  in_flight_ = 0;
+  double closed = 0;
+  for (const EndpointInput& endpoint : in.endpoints) {
+    const EndpointActivity& activity = endpoint.activity;
+    if (endpoint.tcp && activity.in_flight_known) {
+      any_counted_ = true;
+      in_flight_ += static_cast<double>(activity.in_flight);
+      closed += static_cast<double>(activity.closed);
+    } else if (activity.offered > 0) {
+      all_counted_ = false;  // work that cannot be seen
+    }
+  }
+  if (!any_counted_) all_counted_ = false;
+  if (!any_counted_ || !calm || !(interval_s > 0)) return;
+
+  if (in_flight_ > 0 || closed > 0) {
+    const double step = kMedianStep * std::max(1.0, workers_ / 8);
+    if (in_flight_ > workers_) workers_ = std::min(in_flight_, workers_ + step);
+    if (in_flight_ < workers_) workers_ = std::max(in_flight_, workers_ - step);
+    const double fresh = -std::expm1(-interval_s / kLifeTime_s);
+    mean_in_flight_ += fresh * (in_flight_ - mean_in_flight_);
+    closed_per_s_ += fresh * (closed / interval_s - closed_per_s_);
+    seen_s_ += interval_s;
+  }
+  if (seen_s_ < kSeenLongEnough_s) return;
+  if (mean_in_flight_ > kKeptLife_s * closed_per_s_ && mean_in_flight_ > 1) {
+    kept_ = true;
+  } else if (mean_in_flight_ < kServedLife_s * closed_per_s_) {
+    kept_ = false;
+  }
+}
+
+double Connections::waiting() const { return std::max(0.0, in_flight_ - workers_); }
+
+void Connections::weigh(double cost_s) {
+  pending_s_ = in_flight_ > 0 ? cost_s * waiting() / in_flight_ : 0.0;
+}
+
+bool Connections::keeps_window_open(const Interval& interval) const {
+  return pending_known() && waiting() > kLeastPending &&
+         pending_s_ > kWindowShare * interval.capacity_s();
+}
+
+bool Connections::proves_loss(const Interval& interval) const {
+  return waiting() > kLeastPending && pending_s_ > kLossShare * interval.capacity_s();
+}
+
+void Connections::judge(bool by_cpu, const Interval& interval) {
+  if (!all_counted_ || kept_) {
+    unexplained_s_ = 0;
+    return;
+  }
+  const bool nothing_pending = pending_s_ <= kWindowShare * interval.capacity_s();
+  unexplained_s_ = by_cpu && nothing_pending ? unexplained_s_ + interval.length_s : 0;
+  if (unexplained_s_ > kDoubtAfter_s) doubt_left_s_ = kDoubt_s;
+  doubt_left_s_ = std::max(0.0, doubt_left_s_ - interval.length_s);
+  credible_ = doubt_left_s_ <= 0;
+}
+
+void Connections::learn_kept(const Interval& interval, double base_cores) {
+  const double keep = std::exp(-interval.length_s / kKeptMemory_s);
+  kept_work_s_ =
+      kept_work_s_ * keep + std::max(0.0, interval.work_s - base_cores * interval.length_s);
+  kept_time_s_ = kept_time_s_ * keep + in_flight_ * interval.length_s;
+}
+
+std::uint64_t Connections::kept_max(double target, const Interval& interval,
+                                    double base_cores) const {
+  if (!(kept_time_s_ > 0) || !(kept_work_s_ > 0)) return 0;
+  const double cores_each = kept_work_s_ / kept_time_s_;
+  const double most = (target * interval.capacity_cores - base_cores) / cores_each;
+  return static_cast<std::uint64_t>(std::clamp(most, kKeptLeast, 1e6));
+}
+
+}  // namespace headgate::adaptive

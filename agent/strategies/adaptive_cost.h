@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "agent/strategies/adaptive_settings.h"
+
+namespace headgate::adaptive {
+
+/// What a request costs: CPU-seconds(endpoint, KB) = factor x (per_request + per_kb x KB), and a
+/// base that the target uses without any request.
+///
+/// It is learned on busy windows, from one unsaturated interval to the next: at both ends nothing
+/// waits, so the CPU used in between is exactly the base plus the cost of what was let in. Inside a
+/// regulated window usage is constant whatever the cost, so a plain regression there would put
+/// everything into the base and believe that requests are free; hence the three parts apart: the
+/// base only at light load, the common factor as a ratio of sums, the relative costs on usage over
+/// the factor.
+class CostModel {
+ public:
+  explicit CostModel(const Settings& settings) : set_(settings) {}
+
+  /// Allocates; only when the number of endpoints changes.
+  void resize(std::size_t endpoints);
+  [[nodiscard]] std::size_t endpoints() const { return count_; }
+
+  /// What came in during an interval: requests of endpoint i at [i], their KB at [n + i].
+  void start(std::span<const double> admitted);
+  /// Sizes of endpoint i were not known before: part of its cost is attributed to bytes, and what
+  /// was learned so far counts as requests of this size.
+  void size_known(std::size_t i, double kb);
+
+  [[nodiscard]] double work(std::span<const double> x) const;  ///< before the factor
+  [[nodiscard]] double per_request(std::size_t i) const { return cost_[i]; }
+  [[nodiscard]] double per_kb(std::size_t i) const { return cost_[count_ + i]; }
+  /// CPU-seconds of one request of this size.
+  [[nodiscard]] double cost(std::size_t i, double kb) const {
+    return factor_ * (cost_[i] + cost_[count_ + i] * kb);
+  }
+  [[nodiscard]] double factor() const { return factor_; }
+  [[nodiscard]] double base_cores() const { return base_cores_; }
+  [[nodiscard]] double sigma() const;
+  /// Windows that told something; the bucket waits for ten.
+  [[nodiscard]] unsigned windows() const { return windows_; }
+
+  // One interval: add(), then either close() or saturated() things.
+  void add(std::span<const double> admitted, const Interval& interval);
+  /// An unsaturated interval ends the window. `calm`: no overload is being regulated.
+  void close(std::span<const double> admitted, const Interval& interval, bool calm, unsigned search,
+             unsigned saturated_intervals);
+  /// Forget the window without learning from it.
+  void drop_window();
+
+  /// Work of the open window that the model expects and the target has not done yet.
+  [[nodiscard]] double backlog_s() const;
+  /// The work done cannot exceed the work let in: raises the factor where it does. A3.
+  bool apply_lower_bound(const Interval& interval);
+  /// Completions tell the cost while nothing else can. Returns true where they did.
+  /// `completed`: as `admitted`, of what ended; `first`: a saturated stretch begins.
+  bool learn_completions(double completed_work, double unit_work, const Interval& interval,
+                         bool first, bool usable);
+
+  struct State {
+    double base_cores, factor, factor_work, factor_model, sigma2;
+    unsigned windows;
+  };
+  [[nodiscard]] State state() const {
+    return {base_cores_, factor_, sum_work_, sum_model_, sigma2_, windows_};
+  }
+  bool restore(const State& state);
+  bool restore_costs(std::size_t i, double per_request, double per_kb);
+
+ private:
+  void set_factor(double factor, double capacity_cores);
+  void learn_base(double model_work, const Interval& interval);
+  void learn_relative();
+  [[nodiscard]] double& scatter(std::size_t a, std::size_t b) {
+    return scatter_[a * 2 * count_ + b];
+  }
+
+  const Settings& set_;
+  std::size_t count_ = 0;
+  bool started_ = false;
+  std::vector<double> cost_;     ///< [0, n): per request, [n, 2n): per KB
+  std::vector<double> scatter_;  ///< sum of x x', forgetting
+  std::vector<double> moment_;   ///< sum of x times usage over factor
+  std::vector<double> window_;   ///< sum of x since the window began
+  double window_work_s_ = 0;
+  double window_s_ = 0;
+
+  double factor_ = 1;
+  double sum_work_ = 0, sum_model_ = 0;  ///< factor = their ratio
+  double sigma2_ = 0.01;                 ///< variance of the innovation of one interval
+  unsigned windows_ = 0;
+  unsigned surprises_ = 0;  ///< in a row
+
+  double base_cores_ = 0;
+  double least_use_cores_ = 1e9;
+  double base_weight_ = 0, base_x_ = 0, base_y_ = 0, base_xx_ = 0, base_xy_ = 0;
+
+  double completed_work_s_ = 0, completed_model_ = 0;
+};
+
+}  // namespace headgate::adaptive
