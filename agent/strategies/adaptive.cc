@@ -58,7 +58,13 @@ constexpr unsigned kWindowsForBucket = 10;
 constexpr double kLeastRateShare = 0.03;
 constexpr double kLeastDepthRequests = 3;
 constexpr double kCalmDepthRequests = 14;
-constexpr double kCalmDepth_s = 0.2;
+constexpr double kCalmDepth_s = 0.1;
+constexpr double kAloneRate = 1.05;
+constexpr double kBelowSaturation = 0.01;
+constexpr unsigned kDoubtfulMost = 5;
+constexpr unsigned kLongSaturated = 4;
+constexpr double kGiveWay = 0.02;  ///< of the budget, per interval
+constexpr double kGiveWayMost = 0.2;
 constexpr unsigned kSettleIntervals = 5;
 constexpr double kWaitingBudget_s = 1.0;
 constexpr double kWaitingMost = 20'000;
@@ -282,7 +288,8 @@ class Adaptive final : public Strategy {
   Interval interval_;
 
   // verdicts
-  bool saturated_ = false, by_cpu_ = false, throttled_ = false;
+  bool saturated_ = false, by_cpu_ = false, throttled_ = false, doubtful_ = false;
+  unsigned doubtful_intervals_ = 0;
   unsigned loss_intervals_ = 0, saturated_intervals_ = 0, search_ = 0;
   unsigned soft_intervals_ = 0;
   bool soft_ = false;
@@ -380,6 +387,7 @@ void Adaptive::gather(const StrategyInput& in) {
       kb = kilobytes(a.admitted_bytes);
       offered_kb_[i] += kilobytes(a.offered_bytes);
       sized_[i] += number(a.offered);
+      completed_[count_ + i] += closed * arrivals_.kb(i);
     } else if (counted) {
       const double received = kilobytes(a.received_bytes);
       kb = requests * (closed > 0 ? received / closed : arrivals_.kb(i));
@@ -541,15 +549,20 @@ void Adaptive::judge_saturation() {
   backlog_before_s_ = backlog_s_;
 
   bool loss = interval_.pressure > set_.pressure_loss && use < saturated_at() - kLossMargin;
+  doubtful_ = false;
   if (set_.loss_needs_backlog) {
     // Pressure counts the target's own throttling and every short wait for a busy neighbour, so a
-    // healthy target reads above 0.8 too. Work that was let in and is not done is the evidence.
+    // healthy target reads above 0.8 too. Work that was let in and is not done is the evidence;
+    // where it can only be modelled it is needed once, because a cut makes it vanish.
     modelled_backlog_s_ =
         std::max(0.0, modelled_backlog_s_ * std::exp(-interval_.length_s / kModelledMemory_s) +
                           predicted_s_ - interval_.work_s);
-    loss = loss && (connections_.pending_known()
-                        ? connections_.proves_loss(interval_)
-                        : modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s());
+    const bool pressed = loss;
+    loss = pressed && (connections_.pending_known()
+                           ? connections_.proves_loss(interval_)
+                           : loss_intervals_ > 0 ||
+                                 modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s());
+    doubtful_ = pressed && !connections_.pending_known();
   }
   loss_intervals_ = loss ? loss_intervals_ + 1 : 0;
 
@@ -599,6 +612,10 @@ double Adaptive::mean_unit() const {
 
 void Adaptive::learn() {
   cost_.add(admitted_, interval_);
+  doubtful_intervals_ = doubtful_ && !saturated_ ? doubtful_intervals_ + 1 : 0;
+  if (doubtful_intervals_ > 0 && doubtful_intervals_ <= kDoubtfulMost) {
+    return;  // was the work done or taken away? the window stays open until that is seen
+  }
   if (!saturated_) {
     cost_.close(admitted_, interval_, !shedding_, search_, saturated_intervals_);
     saturated_intervals_ = search_ = 0;
@@ -609,7 +626,10 @@ void Adaptive::learn() {
   if (saturated_intervals_ >= 2) cost_.apply_lower_bound(interval_);
   if (set_.use_connections && connections_.pending_known()) {
     // Completions tell the cost under saturation: no search. At a cold start they count at once.
-    const bool usable = saturated_intervals_ >= 2 || !bucket_ready();
+    // Saturated with nobody waiting, either the server answers before it works or it is only just
+    // saturated: completions say nothing then.
+    const bool usable = connections_.keeps_window_open(interval_) &&
+                        (saturated_intervals_ >= 2 || !bucket_ready());
     told_by_completions_ |= cost_.learn_completions(cost_.work(completed_), mean_unit(), interval_,
                                                     saturated_intervals_ == 1, usable);
     connections_.weigh(cost_.factor() * in_flight_work());
@@ -711,7 +731,7 @@ bool Adaptive::bucket_ready() const {
 /// is off by 15 %, and a share computed from it would refuse a healthy target now and then; the
 /// bucket counts.
 bool Adaptive::alone(const StrategyInput& in) const {
-  if (!set_.bucket_alone || !in.bucket_enforced || !bucket_ready()) return false;
+  if (!set_.bucket_alone || !in.bucket_enforced || !bucket_ready() || search_ > 0) return false;
   std::size_t active = 0;
   for (std::size_t i = 0; i < count_; ++i) active += arrivals_.per_second(i) > 0.5 ? 1 : 0;
   return active <= 1;
@@ -734,8 +754,14 @@ void Adaptive::allocate_shares(const StrategyInput& in) {
     if (below_exit_ * interval_.length_s >= kExitAfter_s) shedding_ = false;
   }
   const bool tight = set_.calm_bucket ? overloaded_ : shedding_;
+  // Beside shares the bucket only cuts peaks; alone it holds the target, and must leave room below
+  // saturation, where nothing can be learned.
+  const double slack =
+      !alone(in)   ? set_.bucket_rate
+      : saturated_ ? 1.0
+                   : std::clamp((set_.saturated_at - kBelowSaturation) / target_, 1.0, kAloneRate);
   rate_cores_ = tight || loss_intervals_ >= set_.pressure_ticks
-                    ? std::max(budget_s_ / interval_.length_s * set_.bucket_rate,
+                    ? std::max(budget_s_ / interval_.length_s * slack,
                                kLeastRateShare * interval_.capacity_cores)
                     : interval_.capacity_cores - cost_.base_cores();
 }

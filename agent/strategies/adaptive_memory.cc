@@ -19,13 +19,15 @@ constexpr double kIdleBelow = 0.8;
 constexpr double kLongestWait_s = 32;
 constexpr double kProbeRise = 0.01;  ///< of the limit: how much a probe may cost
 constexpr double kReopen_s = 1;
-constexpr double kProven_s = 5;       ///< open and flat for so long: the probe was right
-constexpr double kLastProbe = 0.96;   ///< no probe above this level
-constexpr double kLookAhead_s = 0.5;  ///< where memory falls
+constexpr double kProven_s = 5;      ///< open and flat for so long: the probe was right
+constexpr double kLastProbe = 0.96;  ///< no probe above this level
+constexpr double kLookAhead_s = 2;   ///< where memory falls: what it gives back can be used
 
 constexpr double kRegressionMemory_s = 20;
-constexpr double kRegressionLeast = 30;
-constexpr double kLeakShare = 0.3;  ///< of the rise explained by the inflow, at most
+constexpr double kRegressionLeast = 50;
+constexpr double kErrors = 3;
+constexpr double kLeakShare = 0.2;  ///< of the rise explained by the inflow, at most
+constexpr unsigned kLeakTicks = 5;  ///< in a row: each tick is another look at the same chance
 
 constexpr double kBaseRise_s = 5;
 constexpr double kRecent_s = 1;
@@ -68,7 +70,7 @@ void MemoryRule::update(const StrategyInput& in, double interval_s, double inflo
   follow_slope(level, interval_s);
   if (set_->careful_memory) {
     if (rise_is_not_inflow(rise_per_s, interval_s, inflow)) futile_left_s_ = kFutile_s;
-    careful(in, level, interval_s, inflow);
+    careful(in, level, interval_s);
   } else {
     plain(in, level, interval_s, inflow);
   }
@@ -118,10 +120,11 @@ void MemoryRule::test_futility(double interval_s, double inflow) {
 }
 
 /// Regression of the rise per tick on the inflow of the tick: arrivals vary by themselves. True
-/// where, with two standard errors to spare, most of the rise has another cause.
+/// where, with three standard errors to spare, most of the rise has another cause.
 bool MemoryRule::rise_is_not_inflow(double rise_per_s, double interval_s, double inflow) {
-  if (slope_ <= 1e-3) {
+  if (slope_ <= kFlatPerSecond) {
     n_ = x_ = y_ = xx_ = xy_ = yy_ = 0;
+    leak_ticks_ = 0;
     return false;
   }
   const double keep = std::exp(-interval_s / kRegressionMemory_s);
@@ -137,13 +140,15 @@ bool MemoryRule::rise_is_not_inflow(double rise_per_s, double interval_s, double
   const double var_x = xx_ / n_ - mean_x * mean_x;
   const double var_y = yy_ / n_ - mean_y * mean_y;
   const double cov = xy_ / n_ - mean_x * mean_y;
-  if (!(mean_y > 1e-3) || !(var_x > 1e-6 * mean_x * mean_x) || !(mean_x > 0)) return false;
+  if (!(mean_y > 0) || !(var_x > 1e-6 * mean_x * mean_x) || !(mean_x > 0)) return false;
   const double slope = cov / var_x;
   const double error = std::sqrt(std::max(0.0, var_y / var_x - slope * slope) / n_);
-  return (slope + 2 * error) * mean_x / mean_y < kLeakShare;
+  const bool leak = (slope + kErrors * error) * mean_x / mean_y < kLeakShare;
+  leak_ticks_ = leak ? leak_ticks_ + 1 : 0;
+  return leak_ticks_ >= kLeakTicks;
 }
 
-void MemoryRule::careful(const StrategyInput& in, double level, double interval_s, double inflow) {
+void MemoryRule::careful(const StrategyInput& in, double level, double interval_s) {
   const Signals& signals = in.signals;
   const double pressure = signals.memory_pressure.value_or(Ratio{0}).value;
   const bool short_of_pages = pressure > 0 || signals.memory_limit_hits.value_or(0) > 0 ||
@@ -157,16 +162,24 @@ void MemoryRule::careful(const StrategyInput& in, double level, double interval_
   const bool flat = !short_of_pages && slope_ <= kFlatPerSecond && !(use >= kIdleBelow);
   flat_s_ = flat ? flat_s_ + interval_s : 0;
 
-  double allowed = by_level(in, slope_ < 0 ? level + slope_ * kLookAhead_s : level);
-  if (evidence_left_s_ <= 0) allowed = 1;
+  const double expected = slope_ < 0 ? level + slope_ * kLookAhead_s : level;
+  double allowed = by_level(in, expected);
+  // Evidence arms the level; that it ceases is what refusing was for, and no reason to open at
+  // once.
+  if (level < in.memory_shed) {
+    armed_ = false;
+  } else if (evidence_left_s_ > 0) {
+    armed_ = true;
+  }
+  if (!armed_) allowed = 1;
   if (level > kSlopeLevel) {
     allowed = std::min(allowed,
                        std::clamp((left_s - kNoTime_s) / (set_->safe_oom_s - kNoTime_s), 0.0, 1.0));
   }
-  if (level >= in.memory_open && evidence_left_s_ > 0) {
-    open_ = true;
-  } else if (level < in.memory_close) {
+  if (expected < in.memory_close) {
     open_ = false;
+  } else if (level >= in.memory_open && armed_) {
+    open_ = true;
   }
   if (open_) allowed = 0;
   if (level < in.memory_shed) wait_s_ = kFirstWait_s;
@@ -181,6 +194,7 @@ void MemoryRule::careful(const StrategyInput& in, double level, double interval_
       suspended_ = false;
     } else if (suspended_s_ > kProven_s) {
       wait_s_ = kFirstWait_s;
+      if (evidence_left_s_ <= 0) armed_ = suspended_ = false;
     }
   } else if (allowed < 1 && flat_s_ >= wait_s_ && level < kLastProbe) {
     suspended_ = true;
@@ -193,7 +207,6 @@ void MemoryRule::careful(const StrategyInput& in, double level, double interval_
   }
 
   admit_ = allowed;
-  test_futility(interval_s, inflow);
   if (futile_left_s_ > 0) {
     futile_left_s_ -= interval_s;
     open_ = false;

@@ -38,7 +38,7 @@ class MemoryRule {
   void follow_slope(double level, double interval_s);
   [[nodiscard]] double by_level(const StrategyInput& in, double level) const;
   void plain(const StrategyInput& in, double level, double interval_s, double inflow);
-  void careful(const StrategyInput& in, double level, double interval_s, double inflow);
+  void careful(const StrategyInput& in, double level, double interval_s);
   void test_futility(double interval_s, double inflow);
   [[nodiscard]] bool rise_is_not_inflow(double rise_per_s, double interval_s, double inflow);
 
@@ -56,6 +56,7 @@ class MemoryRule {
 
   // evidence and probing
   double evidence_left_s_ = 0;
+  bool armed_ = false;
   double flat_s_ = 0;
   double wait_s_ = kFirstWait_s;
   bool suspended_ = false;
@@ -65,6 +66,7 @@ class MemoryRule {
 
   // regression of the rise on the inflow
   double n_ = 0, x_ = 0, y_ = 0, xx_ = 0, xy_ = 0, yy_ = 0;
+  unsigned leak_ticks_ = 0;
 };
 
 /// Memory as a second budget that the kernel enforces between ticks: bytes received by connections
