@@ -15,6 +15,14 @@ static __always_inline int headgate_is_live(__u32 state)
 	return state == BPF_TCP_ESTABLISHED || state == BPF_TCP_CLOSE_WAIT;
 }
 
+/* The states from which a socket that has closed first goes over into TIME_WAIT: the socket itself
+ * is then closed, what stays is a small stand-in. (A reset ends them too; the note then expires.)
+ */
+static __always_inline int headgate_may_time_wait(__u32 state)
+{
+	return state == BPF_TCP_FIN_WAIT2 || state == BPF_TCP_CLOSING;
+}
+
 static __always_inline void headgate_fill_flow(struct bpf_sock_ops *ops,
 					       struct headgate_flow_key *flow)
 {
@@ -32,24 +40,43 @@ static __always_inline void headgate_fill_flow(struct bpf_sock_ops *ops,
 	}
 }
 
-SEC("sockops")
-int headgate_sock_ops(struct bpf_sock_ops *ops)
+/* What is remembered of the flow of a connection; NULL where nothing can be. */
+static __always_inline struct headgate_flow_set *
+headgate_flows_of(const struct headgate_flow_key *flow, __u64 *hash)
+{
+	const struct headgate_control *control;
+	__u32 slot, zero = 0;
+
+	control = bpf_map_lookup_elem(&headgate_control, &zero);
+	if (!control)
+		return NULL;
+	*hash = headgate_flow_hash(control->hash_key, flow);
+	slot = headgate_flow_set_of(*hash);
+	return bpf_map_lookup_elem(&headgate_flows, &slot);
+}
+
+static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int locked)
 {
 	struct headgate_flow_key flow = {};
+	struct headgate_flow_set *flows;
 	struct headgate_target_state *target_state;
 	struct headgate_endpoint_policy *policy;
 	struct headgate_endpoint_state *state;
 	struct headgate_counters *counters;
 	struct headgate_endpoint_ref *ref;
 	__u32 endpoint, target_slot;
+	__u64 hash = 0, known;
 	__u32 op = ops->op;
-	int established;
+	enum { ESTABLISHED, ENDED, TIME_WAIT } what;
 
 	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
-		established = 1;
+		what = ESTABLISHED;
 	else if (op == BPF_SOCK_OPS_STATE_CB && headgate_is_live(ops->args[0]) &&
 		 !headgate_is_live(ops->args[1]))
-		established = 0;
+		what = ENDED;
+	else if (op == BPF_SOCK_OPS_STATE_CB && headgate_may_time_wait(ops->args[0]) &&
+		 ops->args[1] == BPF_TCP_CLOSE)
+		what = TIME_WAIT;
 	else
 		return 1;
 
@@ -71,7 +98,16 @@ int headgate_sock_ops(struct bpf_sock_ops *ops)
 	if (!target_state)
 		return 1;
 
-	if (established) {
+	flows = headgate_flows_of(&flow, &hash);
+	if (!flows)
+		return 1;
+
+	if (what == TIME_WAIT) {
+		headgate_flow_put(flows, hash, HEADGATE_FLOW_TIME_WAIT, headgate_now(locked),
+				  locked);
+		return 1;
+	}
+	if (what == ESTABLISHED) {
 		/* only what is seen to begin is counted when it ends */
 		if (bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags |
 						       BPF_SOCK_OPS_STATE_CB_FLAG))
@@ -82,7 +118,10 @@ int headgate_sock_ops(struct bpf_sock_ops *ops)
 		__sync_fetch_and_add(&counters->established, 1);
 		__sync_fetch_and_add(&state->in_flight, 1);
 		__sync_fetch_and_add(&target_state->in_flight, 1);
-		if (!bpf_map_delete_elem(&headgate_tickets, &flow)) {
+		known = headgate_flow_find(flows, hash);
+		if (known)
+			headgate_flow_drop(flows, known, locked);
+		if (known >> 62 == HEADGATE_FLOW_TICKET) {
 			__sync_fetch_and_add(&state->tickets_settled, 1);
 			__sync_fetch_and_add(&target_state->tickets_settled, 1);
 		}
@@ -95,6 +134,19 @@ int headgate_sock_ops(struct bpf_sock_ops *ops)
 	__sync_fetch_and_add(&state->in_flight, -1);
 	__sync_fetch_and_add(&target_state->in_flight, -1);
 	return 1;
+}
+
+SEC("sockops")
+int headgate_sock_ops_atomic(struct bpf_sock_ops *ops)
+{
+	return headgate_sock_ops(ops, 0);
+}
+
+/* The same for kernels without BPF atomics (5.10, 5.11). */
+SEC("sockops")
+int headgate_sock_ops_locked(struct bpf_sock_ops *ops)
+{
+	return headgate_sock_ops(ops, 1);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

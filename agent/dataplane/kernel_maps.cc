@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -210,6 +211,16 @@ Result<> KernelMaps::map_memory() {
     control_->policy_version = kPolicyVersion;
   }
   control_->abi_version = HEADGATE_ABI_VERSION;
+  if (std::all_of(std::begin(control_->hash_key), std::end(control_->hash_key),
+                  [](std::uint32_t word) { return word == 0; })) {
+    // Programs that are attached already go on with the old words for an instant: tickets of
+    // attempts under way are then not found. Only a new map has none.
+    std::array<std::uint32_t, std::size(headgate_control{}.hash_key)> words{};
+    if (::getrandom(words.data(), sizeof(words), 0) != static_cast<ssize_t>(sizeof(words))) {
+      return sys_fail(errno, "random words for the hash of the flows");
+    }
+    std::memcpy(control_->hash_key, words.data(), sizeof(words));
+  }
   target_ids_ =
       read_identities<headgate_target_identity>(fd("headgate_target_ids"), HEADGATE_MAX_TARGETS);
   endpoint_ids_ = read_identities<headgate_endpoint_identity>(fd("headgate_endpoint_ids"),

@@ -94,27 +94,36 @@ Result<LoadedProgram> load_variant(const char* name, const char* variant, const 
 Result<LoadedProgram> load_program(Program program, const Serves& serves, const KernelMaps& maps) {
   static std::once_flag once;
   std::call_once(once, [] { libbpf_set_print(print_libbpf); });
+  struct Variants {
+    const char* atomic = nullptr;
+    const char* locked = nullptr;  ///< nullptr: one program does for all kernels
+  };
+  Variants names;
   switch (program) {
-    case Program::kSockOps: return load_variant("headgate_sock_ops", "atomic", serves, maps);
-    case Program::kNodeConnects:
-      return load_variant("headgate_node_connects", "atomic", serves, maps);
-    case Program::kSkLookup: break;
+    case Program::kSkLookup:
+      names = {"headgate_sk_lookup_atomic", "headgate_sk_lookup_locked"};
+      break;
+    case Program::kSockOps: names = {"headgate_sock_ops_atomic", "headgate_sock_ops_locked"}; break;
+    case Program::kNodeConnects: names = {"headgate_node_connects", nullptr}; break;
+  }
+  if (names.locked == nullptr) {
+    return load_variant(names.atomic, "atomic", serves, maps);
   }
   static std::atomic<bool> locked{false};
   if (!locked) {
-    auto loaded = load_variant("headgate_sk_lookup_atomic", "atomic", serves, maps);
+    auto loaded = load_variant(names.atomic, "atomic", serves, maps);
     // EPERM is a matter of rights, and the other variant would not get them either.
     if (loaded || loaded.error().sys_errno == EPERM) {
       return loaded;
     }
-    auto fallback = load_variant("headgate_sk_lookup_locked", "spin_lock", serves, maps);
+    auto fallback = load_variant(names.locked, "spin_lock", serves, maps);
     if (!fallback) {
       return loaded;
     }
     locked = true;
     return fallback;
   }
-  return load_variant("headgate_sk_lookup_locked", "spin_lock", serves, maps);
+  return load_variant(names.locked, "spin_lock", serves, maps);
 }
 
 namespace {

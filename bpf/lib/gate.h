@@ -8,6 +8,7 @@
 #define HEADGATE_LIB_GATE_H
 
 #include "lib/common.h"
+#include "lib/flows.h"
 #include "lib/maps.h"
 #include "lib/verdict.h"
 
@@ -109,11 +110,11 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 	struct headgate_endpoint_state *state;
 	const struct headgate_control *control;
 	struct headgate_counters *counters;
-	struct headgate_ticket *ticket;
+	struct headgate_flow_set *flows = NULL;
 	struct headgate_age *age = NULL;
-	__u32 endpoint, target_slot, reason, exempt, zero = 0;
+	__u32 endpoint, target_slot, flow_slot, reason, exempt, zero = 0;
 	int tcp = try->protocol == IPPROTO_TCP;
-	__u64 flags, now_ns;
+	__u64 flags, now_ns, hash = 0, known = 0;
 
 	ref = headgate_find_endpoint(try->flow.netns_id, try->flow.local_address,
 				     try->flow.local_port, try->protocol);
@@ -145,20 +146,39 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 		/* Seen before? Under SYN cookies the final ACK is looked up again, an admitted SYN
 		 * may be sent again: a ticket lets both in without judging or charging twice.
 		 */
-		ticket = bpf_map_lookup_elem(&headgate_tickets, &try->flow);
-		if (ticket &&
-		    now_ns - ticket->issued_ns < (flags & HEADGATE_TICKETS_SETTLED
-						      ? HEADGATE_TICKET_TTL_NS
-						      : HEADGATE_TICKET_UNSETTLED_TTL_NS)) {
+		hash = headgate_flow_hash(control->hash_key, &try->flow);
+		flow_slot = headgate_flow_set_of(hash);
+		flows = bpf_map_lookup_elem(&headgate_flows, &flow_slot);
+		if (!flows)
+			return HEADGATE_ADMIT;
+		known = headgate_flow_find(flows, hash);
+		if (known >> 62 == HEADGATE_FLOW_TICKET &&
+		    headgate_flow_fresh(known, now_ns,
+					flags & HEADGATE_TICKETS_SETTLED
+					    ? HEADGATE_TICKET_TTL_NS
+					    : HEADGATE_TICKET_UNSETTLED_TTL_NS)) {
 			counters->repeats++;
 			if (!(flags & HEADGATE_TICKETS_SETTLED)) {
-				bpf_map_delete_elem(&headgate_tickets, &try->flow);
+				headgate_flow_drop(flows, known, locked);
 				(void)headgate_fetch_add(&state->tickets_settled, 1, &state->lock,
 							 locked);
 				(void)headgate_fetch_add(&target_state->tickets_settled, 1,
 							 &target_state->lock, locked);
 			}
 			return HEADGATE_ADMIT;
+		}
+		/* Refused out of TIME_WAIT: once more, and judged no more. Not for longer than the
+		 * policy may refuse at all.
+		 */
+		if (known >> 62 == HEADGATE_FLOW_REFUSED) {
+			headgate_flow_drop(flows, known, locked);
+			if (headgate_flow_fresh(known, now_ns, HEADGATE_REFUSED_TTL_NS) &&
+			    !(flags & HEADGATE_OBSERVE) &&
+			    !headgate_lease_expired(target, now_ns)) {
+				counters->repeats++;
+				counters->repeats_refused++;
+				return HEADGATE_RESET;
+			}
 		}
 		if (flags & HEADGATE_MAY_DEFER) {
 			age = bpf_map_lookup_elem(&headgate_ages, &try->flow);
@@ -188,10 +208,8 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 			counters->admitted_deferred++;
 			headgate_end_wait(&try->flow, target_state, locked);
 		}
-		if (flags & HEADGATE_ARM_MASK) {
-			struct headgate_ticket fresh = {.issued_ns = now_ns, .endpoint = endpoint};
-
-			bpf_map_update_elem(&headgate_tickets, &try->flow, &fresh, BPF_ANY);
+		if (flows && (flags & HEADGATE_ARM_MASK)) {
+			headgate_flow_put(flows, hash, HEADGATE_FLOW_TICKET, now_ns, locked);
 			(void)headgate_fetch_add(&state->tickets_issued, 1, &state->lock, locked);
 			(void)headgate_fetch_add(&target_state->tickets_issued, 1,
 						 &target_state->lock, locked);
@@ -215,10 +233,22 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 			(void)headgate_fetch_add(&target_state->waiting_started, 1,
 						 &target_state->lock, locked);
 		}
+		if (flows && known >> 62 == HEADGATE_FLOW_TIME_WAIT)
+			headgate_flow_drop(flows, known, locked); /* the pit's look-up ended it */
 		return HEADGATE_DEFER;
 	}
 	if (age)
 		headgate_end_wait(&try->flow, target_state, locked);
+	if (flows && known >> 62 == HEADGATE_FLOW_TIME_WAIT) {
+		/* The kernel does not answer this SYN by RST but by the ACK of the old connection;
+		 * the client resets that one and tries again.
+		 */
+		if (answer.verdict == HEADGATE_RESET &&
+		    headgate_flow_fresh(known, now_ns, HEADGATE_TIME_WAIT_TTL_NS))
+			headgate_flow_put(flows, hash, HEADGATE_FLOW_REFUSED, now_ns, locked);
+		else
+			headgate_flow_drop(flows, known, locked);
+	}
 	if (answer.cause == HEADGATE_CAUSE_EXPIRED) {
 		counters->refused[HEADGATE_REASON_WAITED]++;
 		counters->expired++;

@@ -70,13 +70,13 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_counters);
 } headgate_counts SEC(".maps");
 
-/* attempts that were admitted and have not established yet */
+/* what is remembered of flows: attempts admitted and not established yet, TIME_WAIT; lib/flows.h */
 HEADGATE_MAP struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 65536);
-	__type(key, struct headgate_flow_key);
-	__type(value, struct headgate_ticket);
-} headgate_tickets SEC(".maps");
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, HEADGATE_FLOW_SETS);
+	__type(key, __u32);
+	__type(value, struct headgate_flow_set);
+} headgate_flows SEC(".maps");
 
 /* attempts that were deferred and wait for their next try */
 HEADGATE_MAP struct {

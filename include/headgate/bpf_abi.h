@@ -19,7 +19,7 @@
 
 #include <linux/types.h>
 
-#define HEADGATE_ABI_VERSION 1
+#define HEADGATE_ABI_VERSION 2
 
 #ifdef __cplusplus
 #define HEADGATE_ABI_SIZE(type, bytes) \
@@ -129,9 +129,10 @@ struct headgate_endpoint_policy {
   __u32 parent;              /* endpoint of the port, where level is ROUTE */
   __u32 generation;          /* tick that wrote this; shown by explain */
   __u64 defer_deadline_ns;   /* a deferred attempt is reset at its last try before this age */
-  __u64 reserved;
+  __u64 waiting_max;         /* BUDGET defers a new attempt while fewer wait at the target */
+  __u64 waiting_max_other;   /* the same for every other reason */
 };
-HEADGATE_ABI_SIZE(headgate_endpoint_policy, 152);
+HEADGATE_ABI_SIZE(headgate_endpoint_policy, 160);
 
 /* The decision for one target (BPF_F_MMAPABLE array). */
 struct headgate_target_policy {
@@ -139,7 +140,7 @@ struct headgate_target_policy {
   __u64 bucket_depth_max_ns;  /* largest depth of its endpoints: tat is clamped with it */
   __u64 bucket_charge_max_ns; /* largest charge of its endpoints */
   __u64 defer_deadline_ns;    /* the longest of its endpoints: an older age is of another connect */
-  __u64 waiting_max;          /* deferred attempts that may wait at once */
+  __u64 waiting_max;          /* deferred attempts that may wait at once, whatever the endpoint */
   __u64 waiting_written_off;  /* cumulative: first tries whose clients have given up */
   __u64 live_bytes_max;       /* ARM_MEMORY: budget of bytes received by open connections */
   __u64 connections_max;      /* connections and tickets of the whole target; 0 = no cap */
@@ -147,9 +148,21 @@ struct headgate_target_policy {
   __u32 generation;
   __u32 reserved32;
   __u64 tickets_written_off; /* as in the endpoint */
-  __u64 reserved[5];
+  __u64 live_base;           /* HEADGATE_LIVE_BASE(): what is live no more, and the generation */
+  __u64 reserved[4];
 };
 HEADGATE_ABI_SIZE(headgate_target_policy, 128);
+
+/* Live bytes end with their connection, or with the first byte of the response where that can be
+ * seen. Elsewhere they end by age: such bytes are added to the sum of the generation in which they
+ * came, the agent counts generations up, and only the current one and the one before are live. The
+ * sums are never cleared; what is in them that is live no more is in `live_base`, in one word with
+ * the number of the generation, so that neither is ever read without the other.
+ */
+#define HEADGATE_LIVE_GENERATIONS 4
+#define HEADGATE_LIVE_BASE(bytes, generation) (((__u64)(bytes) << 16) | ((generation)&0xffffU))
+#define HEADGATE_LIVE_GENERATION(live_base) ((__u32)((live_base)&0xffffU))
+#define HEADGATE_LIVE_BASE_BYTES(live_base) ((__s64)(live_base) >> 16)
 
 /*
  * What the kernel keeps per endpoint and per target. Userspace reads it and never writes a whole
@@ -163,15 +176,16 @@ struct headgate_endpoint_state {
   __u32 lock;
 #endif
   __u32 reserved32;
-  __u64 share_q32;         /* error diffusion: fraction carried from attempt to attempt */
-  __u64 refuse_credit_q32; /* ARM_MAX_REFUSE: refusals that are paid for */
-  __u64 rate_tat_ns;       /* theoretical arrival time of the hard rate cap (GCRA) */
-  __u64 exempt_tat_ns;     /* the same for exempt connections of the node */
-  __u64 probe_last_ns;     /* when the last probe was admitted */
-  __u64 in_flight;         /* established minus closed since the attach (sock_ops) */
-  __u64 tickets_issued;    /* cumulative */
-  __u64 tickets_settled;   /* cumulative: established */
-  __u64 reserved[7];
+  __u64 share_q32;             /* error diffusion: fraction carried from attempt to attempt */
+  __u64 refuse_credit_q32;     /* ARM_MAX_REFUSE: refusals that are paid for */
+  __u64 rate_tat_ns;           /* theoretical arrival time of the hard rate cap (GCRA) */
+  __u64 exempt_tat_ns;         /* the same for exempt connections of the node */
+  __u64 probe_last_ns;         /* when the last probe was admitted */
+  __u64 in_flight;             /* established minus closed since the attach (sock_ops) */
+  __u64 tickets_issued;        /* cumulative */
+  __u64 tickets_settled;       /* cumulative: established */
+  __u64 largest_request_bytes; /* payload that came in one turn, since the slot was claimed */
+  __u64 reserved[6];
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_state, 128);
 
@@ -183,13 +197,14 @@ struct headgate_target_state {
 #endif
   __u32 reserved32;
   __u64 bucket_tat_ns;   /* theoretical arrival time of the CPU budget */
-  __u64 live_bytes;      /* received by connections that are open */
+  __u64 live_bytes;      /* received by open connections, not answered yet (HTTP/1.1) */
   __u64 in_flight;       /* live connections of the whole target */
   __u64 waiting_started; /* cumulative: distinct attempts deferred */
   __u64 waiting_settled; /* cumulative: of those admitted or reset later */
   __u64 tickets_issued;
   __u64 tickets_settled;
-  __u64 reserved[8];
+  __u64 live_aged[HEADGATE_LIVE_GENERATIONS]; /* the same where no response can be seen */
+  __u64 reserved[4];
 };
 HEADGATE_ABI_SIZE(headgate_target_state, 128);
 
@@ -208,11 +223,11 @@ struct headgate_counters {
   __u64 admitted_observed; /* would have been refused, but the mode is observe */
   __u64 admitted_capped;   /* would have been refused, but max_refuse forbids it */
   __u64 admitted_deferred; /* admitted at a later try */
-  __u64 repeats;           /* tries let through on a ticket: SYN cookies, retransmits */
-  __u64 reset;             /* attempts answered by RST or ICMP */
-  __u64 deferred;          /* attempts deferred at their first try */
-  __u64 deferred_tries;    /* tries answered by silence, the first ones included */
-  __u64 expired;           /* attempts reset because they had waited for the deadline */
+  __u64 repeats;        /* further tries that met the answer of the first (not `deferred_tries`) */
+  __u64 reset;          /* attempts answered by RST or ICMP */
+  __u64 deferred;       /* attempts deferred at their first try */
+  __u64 deferred_tries; /* tries answered by silence, the first ones included */
+  __u64 expired;        /* attempts reset because they had waited for the deadline */
   __u64 dropped;
   __u64 pit_missing;                         /* a deferral that had to be a reset */
   __u64 would_refuse[HEADGATE_REASON_COUNT]; /* tries, by the reason that refused or would have */
@@ -220,7 +235,11 @@ struct headgate_counters {
   __u64 established;                         /* sock_ops: handshakes completed by the server */
   __u64 closed;                              /* sock_ops */
   __u64 received_bytes;                      /* sock_ops: payload of the closed connections */
-  __u64 reserved[5];
+  __u64 repeats_refused;                     /* part of repeats: answered by RST again */
+  __u64 payload_bytes;                       /* cgroup_skb: payload as it comes in, TCP and UDP */
+  __u64 responses;                           /* closed connections that carried one request */
+  __u64 response_ns;                         /* sum of their lives, established to closed */
+  __u64 reserved;
 };
 HEADGATE_ABI_SIZE(headgate_counters, 320);
 
@@ -234,12 +253,36 @@ struct headgate_flow_key {
 };
 HEADGATE_ABI_SIZE(headgate_flow_key, 40);
 
-struct headgate_ticket {
-  __u64 issued_ns;
-  __u32 endpoint;
-  __u32 reserved;
+/*
+ * What is remembered of a flow for a short time, in an array of small sets: the hash of the
+ * flow chooses the set, more bits of it are kept as a fingerprint. One cache line a look-up, no
+ * insertion into a chain or a list; a full set gives up what matters least. Keyed with secret
+ * random words, so that nobody can make flows that collide; by chance two do once in 2^51 pairs.
+ *
+ * An entry is one word, so that it is read and replaced as a whole; 0 = free:
+ *   bits 0 to 35 fingerprint, 36 to 61 time in units of 2^20 ns, 62 and 63 headgate_flow_kind.
+ */
+#define HEADGATE_FLOW_SETS 32768U /* a power of two */
+#define HEADGATE_FLOWS_PER_SET 7
+#define HEADGATE_FLOW_TIME_SHIFT 20
+
+enum headgate_flow_kind {
+  HEADGATE_FLOW_NONE = 0,
+  HEADGATE_FLOW_TIME_WAIT = 1, /* the server has closed first: its side may be in TIME_WAIT */
+  HEADGATE_FLOW_REFUSED = 2,   /* answered by RST while in TIME_WAIT: it will be looked up again */
+  HEADGATE_FLOW_TICKET = 3,    /* admitted, not established yet */
 };
-HEADGATE_ABI_SIZE(headgate_ticket, 16);
+
+struct headgate_flow_set {
+#ifdef __bpf__
+  struct bpf_spin_lock lock;
+#else
+  __u32 lock;
+#endif
+  __u32 reserved32;
+  __u64 entries[HEADGATE_FLOWS_PER_SET];
+};
+HEADGATE_ABI_SIZE(headgate_flow_set, 64);
 
 /* A ticket older than this is no ticket: the SYN timer of any client has moved on (RFC 6298). */
 #define HEADGATE_TICKET_TTL_NS (5ULL * 1000 * 1000 * 1000)
@@ -247,6 +290,12 @@ HEADGATE_ABI_SIZE(headgate_ticket, 16);
  * in the next from the same port. Then it lives as long as the first retransmit needs.
  */
 #define HEADGATE_TICKET_UNSETTLED_TTL_NS (1500ULL * 1000 * 1000)
+/* TCP_TIMEWAIT_LEN (include/net/tcp.h) and what the fingerprint's clock may miss. */
+#define HEADGATE_TIME_WAIT_TTL_NS (61ULL * 1000 * 1000 * 1000)
+/* A client whose SYN was answered out of TIME_WAIT by a challenge ACK sends its RST and the SYN
+ * again: after two jiffies, before Linux 5.6 after one second.
+ */
+#define HEADGATE_REFUSED_TTL_NS (1500ULL * 1000 * 1000)
 
 struct headgate_age {
   __u64 first_ns; /* first try of the attempt */
@@ -297,9 +346,40 @@ struct headgate_control {
   __u64 off;            /* not 0: every verdict is "admit" (headgate off) */
   __u64 abi_version;    /* HEADGATE_ABI_VERSION of the writer */
   __u64 policy_version; /* meaning of the policy words, stored with them (case F29) */
-  __u64 reserved[5];
+  __u32 hash_key[10];   /* secret, random: of the flows' hash; made once with the map */
 };
 HEADGATE_ABI_SIZE(headgate_control, 64);
+
+/* What is kept with a socket (sk_storage), from its handshake to its close. */
+enum headgate_stream_kind {
+  HEADGATE_STREAM_UNKNOWN = 0, /* no payload yet */
+  HEADGATE_STREAM_HTTP1 = 1,   /* began with a method of HTTP/1.1 in plain text */
+  HEADGATE_STREAM_OTHER = 2,   /* its responses cannot be seen */
+};
+
+struct headgate_connection {
+  __u64 established_ns;
+  __u64 received_bytes; /* payload that has come in */
+  __u64 released_bytes; /* of it: live no more; OTHER: came before `generation` */
+  __u64 turn_bytes;     /* received_bytes when the last turn ended */
+  __u32 endpoint;
+  __u32 target;
+  __u32 kind;       /* enum headgate_stream_kind */
+  __u32 turns;      /* requests that were answered, as far as payload tells; stays at 2 */
+  __u32 generation; /* of the latest bytes, where kind is OTHER */
+  __u32 closed;     /* not 0: what comes now is live no more */
+};
+HEADGATE_ABI_SIZE(headgate_connection, 56);
+
+/* Lives of connections, a histogram per endpoint: quarters of an octave from 2^16 ns (65 us) on.
+ * Counts wrap; differences are what counts.
+ */
+#define HEADGATE_LIFE_BUCKETS 96
+#define HEADGATE_LIFE_FIRST_OCTAVE 16
+struct headgate_life_histogram {
+  __u32 counts[HEADGATE_LIFE_BUCKETS];
+};
+HEADGATE_ABI_SIZE(headgate_life_histogram, 384);
 
 /* Who owns a slot, kept in the kernel so that a restarted agent finds its slots again. */
 struct headgate_target_identity {

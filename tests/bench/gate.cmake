@@ -3,6 +3,7 @@
 add_executable(verdict_bench ${CMAKE_CURRENT_LIST_DIR}/verdict_bench.cc)
 target_link_libraries(verdict_bench PRIVATE
   headgate_options headgate_dataplane headgate_bpf_skeleton Threads::Threads)
+target_include_directories(verdict_bench PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
 set_target_properties(verdict_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 add_test(NAME bench.verdict COMMAND verdict_bench)
 set_tests_properties(bench.verdict PROPERTIES LABELS bench RUN_SERIAL ON)

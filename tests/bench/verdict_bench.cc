@@ -23,6 +23,7 @@
 #include "headgate/units.h"
 
 #include "agent/dataplane/kernel_maps.h"
+#include "bpf/lib/flows.h"
 #include "tests/kernel/bpf_object.h"
 
 namespace headgate {
@@ -127,7 +128,12 @@ int bench(const std::string& program_name) {
     key.local_address[2] = key.remote_address[2] = htonl(0xffff);
     key.local_address[3] = htonl(0x0a000001);
     key.remote_address[3] = htonl(0x0a000002);
-    (void)::bpf_map_delete_elem(maps->fd("headgate_tickets"), &key);
+    const std::uint32_t zero = 0;
+    headgate_control control{};
+    (void)::bpf_map_lookup_elem(maps->fd("headgate_control"), &zero, &control);
+    const std::uint32_t at = headgate_flow_set_of(headgate_flow_hash(control.hash_key, &key));
+    const headgate_flow_set forgotten{};
+    (void)::bpf_map_update_elem(maps->fd("headgate_flows"), &at, &forgotten, 0);
     (void)::bpf_map_delete_elem(maps->fd("headgate_ages"), &key);
   };
   constexpr auto kReset = HEADGATE_ACTION_RESET;

@@ -6,3 +6,4 @@ headgate_test(kernel_load_test kernel
 headgate_test(kernel_gate_test kernel
   SOURCES maps_test.cc verdict_run_test.cc
   LIBS headgate_dataplane headgate_bpf_skeleton headgate_net_lab)
+target_include_directories(kernel_gate_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)

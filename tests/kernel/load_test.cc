@@ -70,7 +70,7 @@ TEST_F(Load, EveryProgramLoadsInTheVariantThatTheAgentChooses) {
     EXPECT_GT(loaded->id, 0U);
     std::cout << "kernel " << kernel.release << ", program " << static_cast<int>(program) << ": "
               << loaded->variant << "\n";
-    if (program == Program::kSkLookup) {
+    if (program != Program::kNodeConnects) {
       EXPECT_EQ(loaded->variant, kernel.has_atomics() ? "atomic" : "spin_lock");
     }
   }
@@ -78,10 +78,12 @@ TEST_F(Load, EveryProgramLoadsInTheVariantThatTheAgentChooses) {
 
 /// Case F30: also the variant that is not chosen here.
 TEST_F(Load, BothVariantsLoadWhereTheKernelHasAtomics) {
-  const auto locked = load_by_name("headgate_sk_lookup_locked", 4711, nullptr);
-  EXPECT_TRUE(locked) << locked.error().message;
-  const auto atomic = load_by_name("headgate_sk_lookup_atomic", 4711, nullptr);
-  EXPECT_EQ(atomic.has_value(), this_kernel().has_atomics());
+  for (const std::string name : {"headgate_sk_lookup", "headgate_sock_ops"}) {
+    const auto locked = load_by_name(name + "_locked", 4711, nullptr);
+    EXPECT_TRUE(locked) << locked.error().message;
+    const auto atomic = load_by_name(name + "_atomic", 4711, nullptr);
+    EXPECT_EQ(atomic.has_value(), this_kernel().has_atomics()) << name;
+  }
 }
 
 TEST_F(Load, CountersAndStatesAreReadWhateverTheKernel) {

@@ -90,7 +90,7 @@ TEST_F(Maps, RestartFindsTheSameMaps) {
   auto first = open();
   EXPECT_FALSE(first->adopted());
   const std::uint32_t policies = id_of(first->fd("headgate_policies"));
-  const std::uint32_t tickets = id_of(first->fd("headgate_tickets"));
+  const std::uint32_t flows = id_of(first->fd("headgate_flows"));
   headgate_endpoint_policy policy{};
   policy.admit_q32 = 12345;
   first->store(7, policy);
@@ -100,7 +100,7 @@ TEST_F(Maps, RestartFindsTheSameMaps) {
   EXPECT_TRUE(second->adopted());
   EXPECT_THAT(second->recreated(), IsEmpty());
   EXPECT_EQ(id_of(second->fd("headgate_policies")), policies);
-  EXPECT_EQ(id_of(second->fd("headgate_tickets")), tickets);
+  EXPECT_EQ(id_of(second->fd("headgate_flows")), flows);
   EXPECT_EQ(second->endpoint_policy(7).admit_q32, 12345U);
   EXPECT_TRUE(second->off());  // the kill switch outlives the agent
 }
@@ -136,7 +136,7 @@ TEST_F(Maps, MapOfAnotherLayoutIsMadeAnewNotAdopted) {
 /// A file that is no map at all: bpffs holds programs and links too.
 TEST_F(Maps, PinThatIsNoMapIsReplaced) {
   open();
-  const std::string path = pins->map_path("headgate_tickets");
+  const std::string path = pins->map_path("headgate_flows");
   ::unlink(path.c_str());
   const bpf_insn code[] = {{0xb7, 0, 0, 0, 0}, {0x95, 0, 0, 0, 0}};
   const UniqueFd program(
@@ -145,7 +145,7 @@ TEST_F(Maps, PinThatIsNoMapIsReplaced) {
   ASSERT_EQ(::bpf_obj_pin(program.get(), path.c_str()), 0);
   const auto maps = open();
   ASSERT_NE(maps, nullptr);
-  EXPECT_THAT(maps->recreated(), ElementsAre("headgate_tickets"));
+  EXPECT_THAT(maps->recreated(), ElementsAre("headgate_flows"));
 }
 
 /// Case F29: the meaning of the words is kept in the map; under another one they are emptied.

@@ -20,6 +20,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/dataplane/kernel_maps.h"
+#include "bpf/lib/flows.h"
 #include "tests/kernel/bpf_object.h"
 #include "tests/support/net_lab.h"
 
@@ -104,6 +105,39 @@ class VerdictRun : public ::testing::TestWithParam<const char*> {
     key.local_address[3] = htonl(0x0a000001);
     key.remote_address[3] = htonl(0x0a000002);
     return key;
+  }
+
+  /// Kind of what is remembered of a flow.
+  std::uint32_t known(const headgate_flow_key& key) {
+    std::uint64_t hash = 0;
+    const headgate_flow_set set = set_of(key, hash);
+    return static_cast<std::uint32_t>(headgate_flow_find(&set, hash) >> 62);
+  }
+  void remember(const headgate_flow_key& key, headgate_flow_kind kind, std::uint64_t at_ns) {
+    std::uint64_t hash = 0;
+    headgate_flow_set set = set_of(key, hash);
+    headgate_flow_put(&set, hash, kind, at_ns, 0);
+    store(set, hash);
+  }
+  void forget(const headgate_flow_key& key) {
+    std::uint64_t hash = 0;
+    headgate_flow_set set = set_of(key, hash);
+    headgate_flow_drop(&set, headgate_flow_find(&set, hash), 0);
+    store(set, hash);
+  }
+  headgate_flow_set set_of(const headgate_flow_key& key, std::uint64_t& hash) {
+    const std::uint32_t zero = 0;
+    headgate_control control{};
+    EXPECT_EQ(::bpf_map_lookup_elem(maps->fd("headgate_control"), &zero, &control), 0);
+    hash = headgate_flow_hash(control.hash_key, &key);
+    const std::uint32_t at = headgate_flow_set_of(hash);
+    headgate_flow_set set{};
+    EXPECT_EQ(::bpf_map_lookup_elem(maps->fd("headgate_flows"), &at, &set), 0);
+    return set;
+  }
+  void store(const headgate_flow_set& set, std::uint64_t hash) {
+    const std::uint32_t at = headgate_flow_set_of(hash);
+    EXPECT_EQ(::bpf_map_update_elem(maps->fd("headgate_flows"), &at, &set, 0), 0);
   }
 
   std::unique_ptr<KernelMaps> maps;
@@ -217,13 +251,83 @@ TEST_P(VerdictRun, OldTicketIsNone) {
     policy.flags = HEADGATE_ARM_CIRCUIT | modifier;
     publish();
     const headgate_flow_key key = flow(1000);
-    headgate_ticket ticket{to_ktime_ns(now()) - ttl_ns - 50'000'000, slot, 0};
-    ASSERT_EQ(::bpf_map_update_elem(maps->fd("headgate_tickets"), &key, &ticket, 0), 0);
+    const std::uint64_t issued_ns = to_ktime_ns(now()) - ttl_ns - 50'000'000;
+    remember(key, HEADGATE_FLOW_TICKET, issued_ns);
     EXPECT_EQ(try_from(1000), SK_DROP) << modifier;
-    ticket.issued_ns += 500'000'000;
-    ASSERT_EQ(::bpf_map_update_elem(maps->fd("headgate_tickets"), &key, &ticket, 0), 0);
+    remember(key, HEADGATE_FLOW_TICKET, issued_ns + 500'000'000);
     EXPECT_EQ(try_from(1000), SK_PASS) << modifier;
   }
+}
+
+/// sock_ops has noted that the server closed first. The refused SYN of a reconnect comes twice.
+TEST_P(VerdictRun, RefusedOutOfTimeWaitIsAnsweredTwiceAndCountedOnce) {
+  policy.flags = HEADGATE_ARM_CIRCUIT | HEADGATE_TICKETS_SETTLED;
+  publish();
+  remember(flow(1000), HEADGATE_FLOW_TIME_WAIT, to_ktime_ns(now()) - 1'000'000'000);
+  EXPECT_EQ(try_from(1000), SK_DROP);
+  EXPECT_EQ(known(flow(1000)), HEADGATE_FLOW_REFUSED);
+  policy.flags = HEADGATE_ARM_SHARE | HEADGATE_TICKETS_SETTLED;
+  policy.admit_q32 = HEADGATE_ALWAYS_Q32;
+  publish();
+  EXPECT_EQ(try_from(1000), SK_DROP);  // the same answer
+  EXPECT_EQ(known(flow(1000)), HEADGATE_FLOW_NONE);
+  EXPECT_EQ(try_from(1000), SK_PASS);  // the next connect
+  const headgate_counters counts = counters();
+  EXPECT_EQ(counts.tries, 3U);
+  EXPECT_EQ(counts.offered, 2U);
+  EXPECT_EQ(counts.reset, 1U);
+  EXPECT_EQ(counts.repeats, 1U);
+  EXPECT_EQ(counts.repeats_refused, 1U);
+  EXPECT_EQ(counts.admitted, 1U);
+}
+
+TEST_P(VerdictRun, AdmittedOutOfTimeWaitLeavesATicketOnly) {
+  policy.flags = HEADGATE_ARM_SHARE | HEADGATE_TICKETS_SETTLED;
+  policy.admit_q32 = HEADGATE_ALWAYS_Q32;
+  publish();
+  remember(flow(1000), HEADGATE_FLOW_TIME_WAIT, to_ktime_ns(now()));
+  EXPECT_EQ(try_from(1000), SK_PASS);
+  EXPECT_EQ(known(flow(1000)), HEADGATE_FLOW_TICKET);
+  EXPECT_EQ(counters().offered, 1U);
+}
+
+TEST_P(VerdictRun, OldTimeWaitIsNone) {
+  policy.flags = HEADGATE_ARM_CIRCUIT | HEADGATE_TICKETS_SETTLED;
+  publish();
+  remember(flow(1000), HEADGATE_FLOW_TIME_WAIT,
+           to_ktime_ns(now()) - HEADGATE_TIME_WAIT_TTL_NS - 200'000'000);
+  EXPECT_EQ(try_from(1000), SK_DROP);
+  EXPECT_EQ(try_from(1000), SK_DROP);
+  EXPECT_EQ(counters().offered, 2U);
+  EXPECT_EQ(counters().repeats, 0U);
+}
+
+/// What is remembered refuses nobody whom the policy may not refuse, nor for long.
+TEST_P(VerdictRun, RememberedRefusalEndsWithLeaseModeKillSwitchAndTime) {
+  policy.flags = HEADGATE_ARM_SHARE | HEADGATE_TICKETS_SETTLED;
+  policy.admit_q32 = HEADGATE_ALWAYS_Q32;
+  const auto refused = [&](std::uint64_t age_ns = 0) {
+    publish();
+    remember(flow(1000), HEADGATE_FLOW_REFUSED, to_ktime_ns(now()) - age_ns);
+  };
+  refused();
+  EXPECT_EQ(try_from(1000), SK_DROP);
+  refused(HEADGATE_REFUSED_TTL_NS + 200'000'000);
+  EXPECT_EQ(try_from(1000), SK_PASS);
+  refused();
+  maps->set_off(true);
+  EXPECT_EQ(try_from(1000), SK_PASS);
+  maps->set_off(false);
+  policy.flags |= HEADGATE_OBSERVE;
+  refused();
+  EXPECT_EQ(try_from(1000), SK_PASS);
+  policy.flags = HEADGATE_TICKETS_SETTLED;  // the gate is idle
+  refused();
+  EXPECT_EQ(try_from(1000), SK_PASS);
+  policy.flags |= HEADGATE_ARM_SHARE;
+  of_target.valid_until_ns = to_ktime_ns(now()) - 20'000'000;
+  refused();
+  EXPECT_EQ(try_from(1000), SK_PASS);
 }
 
 TEST_P(VerdictRun, DeferredTriesAgeAndEnd) {
@@ -323,8 +427,7 @@ TEST_P(VerdictRun, NoteOfTheNodesConnectCountsAtOnceAndForTenSeconds) {
     const std::uint64_t noted_ns = to_ktime_ns(now());
     ASSERT_EQ(::bpf_map_update_elem(maps->fd("headgate_node_flows"), &key, &noted_ns, 0), 0);
     ASSERT_EQ(try_from(1000), SK_PASS);
-    const headgate_flow_key used = flow(1000);
-    (void)::bpf_map_delete_elem(maps->fd("headgate_tickets"), &used);
+    forget(flow(1000));
   }
   EXPECT_EQ(counters().admitted_exempt, 100U);
   EXPECT_EQ(try_from(1001), SK_DROP);
@@ -371,8 +474,8 @@ TEST_P(VerdictRun, CountersBalance) {
   }
   const headgate_counters c = counters();
   EXPECT_EQ(c.tries, 3000U);
-  EXPECT_EQ(passed, c.admitted + c.repeats);
-  EXPECT_EQ(dropped, c.reset + c.expired + c.dropped);
+  EXPECT_EQ(passed, c.admitted + c.repeats - c.repeats_refused);
+  EXPECT_EQ(dropped, c.reset + c.expired + c.dropped + c.repeats_refused);
   EXPECT_EQ(silent, c.deferred_tries);
   const auto sum = [](const auto& words) {
     return std::accumulate(std::begin(words), std::end(words), std::uint64_t{0});

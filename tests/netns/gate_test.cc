@@ -648,6 +648,37 @@ TEST_F(GateConnections, FewSourceAddressesDoNotGetPastTheGate) {
   EXPECT_EQ(port.counters().repeats, 0U);
 }
 
+/// A server that closes first holds the 4-tuple in TIME_WAIT. The SYN of a reconnect is looked up;
+/// refused, it gets a challenge ACK and not the RST, the client's RST ends the TIME_WAIT, and the
+/// SYN comes and is looked up again: the same attempt.
+TEST_F(GateConnections, ReconnectIntoTimeWaitIsJudgedOnce) {
+  constexpr std::uint64_t kAttempts = 12'000;
+  constexpr unsigned kPorts = 1999;  // no multiple of the share's period: each meets both answers
+  serve(ServerMode::kClose);
+  Port port = gates->protect(net->server, server->port());
+  gates->count_connections(port, *cgroup, net->server);
+  ConnectOptions options = to_server(kPorts);
+  options.confirm = Confirm::kPeerClose;
+  options.end_by_fin = true;
+  options.sources = {net->at_client().ipv4};
+  options.source_port = 20'000;
+  options.source_ports = kPorts;
+  const ConnectReport first = connect_many(net->client, options);
+  ASSERT_EQ(first.count(Outcome::kConnected), kPorts) << first.describe();
+  port.admit(.7);
+  options.attempts = kAttempts;
+  const ConnectReport report = connect_many(net->client, options);
+  const headgate_counters counters = port.counters();
+  EXPECT_NEAR(static_cast<double>(report.count(Outcome::kRefused)), .3 * kAttempts, tolerance())
+      << report.describe();
+  EXPECT_EQ(report.count(Outcome::kConnected) + report.count(Outcome::kRefused), kAttempts)
+      << report.describe();
+  EXPECT_EQ(counters.offered, kPorts + kAttempts);
+  EXPECT_EQ(counters.reset, report.count(Outcome::kRefused));
+  EXPECT_GT(counters.repeats_refused, kAttempts / 10) << "nothing met TIME_WAIT";
+  EXPECT_EQ(counters.tries, counters.offered + counters.repeats);
+}
+
 TEST_F(GateConnections, CapHoldsAndFreesItsPlaces) {
   serve(ServerMode::kEcho);
   Port port = gates->protect(net->server, server->port());

@@ -278,8 +278,10 @@ class Driver {
       report_.open.push_back(std::move(flight.fd));
       return;
     }
-    const linger reset{1, 0};
-    ::setsockopt(flight.fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    if (!options_.end_by_fin) {
+      const linger reset{1, 0};
+      ::setsockopt(flight.fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    }
     flight.fd.reset();
   }
 

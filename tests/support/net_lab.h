@@ -295,6 +295,7 @@ struct ConnectOptions {
   std::uint16_t source_port = 0;       ///< first of source_ports; 0 = the kernel chooses
   unsigned source_ports = 1;           ///< taken in turn
   bool keep_open = false;              ///< successful connections are kept in the report
+  bool end_by_fin = false;  ///< and not by RST: leaves TIME_WAIT where the server closed first
   std::function<bool()> stop{};        ///< asked before each attempt; true = begin no more
 };
 
@@ -307,8 +308,8 @@ struct ConnectReport {
   [[nodiscard]] std::string describe() const;  ///< for failure messages
 };
 
-/// Drives connects from one thread inside `netns`. Ends each connection by RST, so that no
-/// TIME_WAIT is left to disturb the next attempt.
+/// Drives connects from one thread inside `netns`. Ends each connection by RST unless told
+/// otherwise, so that no TIME_WAIT is left to disturb the next attempt.
 [[nodiscard]] ConnectReport connect_many(const Namespace& netns, const ConnectOptions& options);
 
 struct DatagramOptions {

@@ -2,3 +2,5 @@
 # The verdict, compiled natively (under ASan in the asan preset), and what the agent adds to it.
 headgate_test(verdict_test unit SOURCES verdict_test.cc LIBS rapidcheck)
 headgate_test(outstanding_test unit SOURCES outstanding_test.cc LIBS rapidcheck)
+headgate_test(flows_test unit SOURCES flows_test.cc)
+target_include_directories(flows_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
