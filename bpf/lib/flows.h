@@ -153,6 +153,7 @@ HEADGATE_INLINE void headgate_flow_put(struct headgate_flow_set *set, __u64 hash
 			best -= worse & (__u64)((__s64)worse >> 63);
 		}
 		place = best & 7;
+		headgate_opaque(place); /* what is checked is what is used */
 		if (place >= HEADGATE_FLOWS_PER_SET)
 			return;
 		old = headgate_read(set->entries[place]);
