@@ -87,7 +87,9 @@ void Agent::tick(Instant now) {
   const std::int64_t unix_ms = unix_ms_now();
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {
-      instance->tick(now, unix_ms, generation_);
+      if (!instance->tick(now, unix_ms, generation_)) {
+        discover_at_ = now;
+      }
     }
   }
 }
@@ -95,8 +97,12 @@ void Agent::tick(Instant now) {
 /// Targets come and go: a cgroup that is not there yet is normal, one that was made again under the
 /// same name is another target.
 void Agent::discover(Instant now) {
-  const Shared shared{hierarchy_,    locator_,        *maps_,           *gate_,
-                      *connections_, *node_connects_, addresses_.get(), machine_cpus_};
+  if (now < discover_at_) {
+    return;
+  }
+  discover_at_ = now + kLookForMore;
+  const Shared shared{hierarchy_,      locator_,         *maps_,        *gate_,    *connections_,
+                      *node_connects_, addresses_.get(), machine_cpus_, listeners_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -108,43 +114,50 @@ void Agent::discover(Instant now) {
     instances.erase(gone, instances.end());
     // Looking walks /proc and the trees; what is there tells by itself when it goes.
     const Duration every = instances.empty() ? kLookForAbsent : kLookForMore;
-    if (configured.looked_at != Instant{} && now - configured.looked_at < every) {
+    if (configured.looked_at == Instant{} || now - configured.looked_at >= every) {
+      configured.looked_at = now;
+      look_for(configured, shared, now);
+    }
+    discover_at_ =
+        std::min(discover_at_, configured.looked_at +
+                                   (instances.empty() ? kLookForAbsent : Duration(kLookForMore)));
+  }
+}
+
+/// Opens what a target of the configuration matches now and is not held yet.
+void Agent::look_for(Configured& configured, const Shared& shared, Instant now) {
+  auto& instances = configured.instances;
+  if (effective_mode(options_.config, configured.config) == Mode::kOff) {
+    configured.absent_why = "mode: off";
+    return;
+  }
+  auto located = locator_.locate(configured.config.match);
+  if (!located) {
+    if (instances.empty()) {
+      configured.absent_why = located.error().message;
+      log::write_once(log::Level::kInfo, "absent " + configured.config.name, configured.absent_why,
+                      "target is not there",
+                      {{"target", configured.config.name}, {"reason", configured.absent_why}});
+    }
+    return;
+  }
+  for (const Located& found : *located) {
+    if (std::any_of(instances.begin(), instances.end(), [&](const auto& instance) {
+          return instance->cgroup_id() == found.cgroup_id;
+        })) {
       continue;
     }
-    configured.looked_at = now;
-    if (effective_mode(options_.config, configured.config) == Mode::kOff) {
-      configured.absent_why = "mode: off";
+    auto opened = ProtectedTarget::open(options_.config, configured.config, found, shared, now);
+    if (!opened) {
+      configured.absent_why = opened.error().message;
+      log::write_once(log::Level::kWarn, "open " + configured.config.name, configured.absent_why,
+                      "target cannot be protected",
+                      {{"target", configured.config.name}, {"reason", configured.absent_why}});
       continue;
     }
-    auto located = locator_.locate(configured.config.match);
-    if (!located) {
-      if (instances.empty()) {
-        configured.absent_why = located.error().message;
-        log::write_once(log::Level::kInfo, "absent " + configured.config.name,
-                        configured.absent_why, "target is not there",
-                        {{"target", configured.config.name}, {"reason", configured.absent_why}});
-      }
-      continue;
-    }
-    for (const Located& found : *located) {
-      if (std::any_of(instances.begin(), instances.end(), [&](const auto& instance) {
-            return instance->cgroup_id() == found.cgroup_id;
-          })) {
-        continue;
-      }
-      auto opened = ProtectedTarget::open(options_.config, configured.config, found, shared, now);
-      if (!opened) {
-        configured.absent_why = opened.error().message;
-        log::write_once(log::Level::kWarn, "open " + configured.config.name, configured.absent_why,
-                        "target cannot be protected",
-                        {{"target", configured.config.name}, {"reason", configured.absent_why}});
-        continue;
-      }
-      log::info("target found",
-                {{"target", configured.config.name}, {"cgroup", found.cgroup_path}});
-      (*opened)->set_stagger(static_cast<unsigned>(found.cgroup_id % 10));
-      instances.push_back(std::move(*opened));
-    }
+    log::info("target found", {{"target", configured.config.name}, {"cgroup", found.cgroup_path}});
+    (*opened)->set_stagger(static_cast<unsigned>(found.cgroup_id % 10));
+    instances.push_back(std::move(*opened));
   }
 }
 
@@ -160,15 +173,13 @@ void Agent::once_a_second(Instant now) {
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {
       instance->refresh(now);
+      instance->mark_second(now);
     }
   }
   if (now - active_since_ >= kOrphansAfterStart &&
       (last_orphans_ == Instant{} || now - last_orphans_ >= kOrphansEvery)) {
     collect_orphans(now);
   }
-  SnapshotPtr fresh = make_snapshot(now);
-  const std::lock_guard lock(mutex_);
-  snapshot_ = std::move(fresh);
 }
 
 /// What agents before us left for targets that are gone (zombie links, slots, flows).
@@ -260,7 +271,8 @@ Result<> Agent::start_kernel_side(Instant now) {
   active_since_ = now;
   auto maps = KernelMaps::open(pins_);
   if (!maps) {
-    // Better to watch and say so than not to run: nothing is refused, and doctor knows the remedy.
+    // Better to watch and say so than not to run: nothing is refused, and doctor knows the
+    // remedy.
     degrade(with_remedy(maps.error()) + ": nothing can be refused, targets are observed only");
     maps = KernelMaps::detached();
     if (!maps) {
@@ -310,6 +322,7 @@ void Agent::apply(Config config, Instant now) {
     configured.config = target;
     targets_.push_back(std::move(configured));
   }
+  discover_at_ = now;
   discover(now);
   // The new ones hold slots, flows and hooks already when the old ones let go of them, and have
   // decided on what they inherit: no gap, also where a name has changed.
@@ -330,6 +343,7 @@ void Agent::apply(Config config, Instant now) {
   }
   old.clear();
   const std::lock_guard lock(mutex_);
+  snapshot_.reset();  // of the configuration before
   effective_config_ = to_yaml(options_.config);
 }
 
@@ -342,12 +356,9 @@ void Agent::stop_kernel_side() {
 }
 
 /// SIGUSR1: one line a target.
-void Agent::dump() const {
-  const std::lock_guard lock(mutex_);
-  if (snapshot_ == nullptr) {
-    return;
-  }
-  for (const TargetSnapshot& target : snapshot_->targets) {
+void Agent::dump() {
+  const SnapshotPtr snapshot = make_snapshot(monotonic_now());
+  for (const TargetSnapshot& target : snapshot->targets) {
     const auto text = [](const Measured<Ratio>& v) {
       return v.known() ? fmt::format("{:.3f}", (*v).value) : std::string(to_string(v.reason));
     };
@@ -413,8 +424,6 @@ Result<> Agent::run() {
   }
   if (standby_) {
     log::info("standby: another agent holds the lock", {{"lock", pins_.root()}});
-    const std::lock_guard lock(mutex_);
-    snapshot_ = make_snapshot(monotonic_now());
   }
   if (auto got = raise_priority(); got) {
     log::info("scheduling", {{"got", *got}});
@@ -458,6 +467,8 @@ Result<> Agent::run() {
     if (watcher_ != nullptr) {
       if (const auto text = watcher_->poll(now); text) {
         (void)take_over_config(load_config(*text, options_.config_file, strategies()));
+      } else if (!watcher_->problem().empty() && reload_error_ != watcher_->problem()) {
+        (void)keep_last_good(watcher_->problem());
       }
     }
     (void)read_counter(wake_.get());
@@ -481,6 +492,7 @@ Result<> Agent::run() {
       if (!*taken) {
         continue;
       }
+      last_second_ = Instant{};
       log::info("took over from the agent before");
     }
     const Duration interval = last_tick_ == Instant{} ? options_.config.tick : now - last_tick_;
@@ -522,6 +534,15 @@ Result<> Agent::reload_file() {
   return take_over_config(load_config_file(options_.config_file, strategies()));
 }
 
+/// Says that and why the configuration in force stays; nothing is lost by it but the change.
+tl::unexpected<Error> Agent::keep_last_good(const std::string& why) {
+  reload_ok_ = false;
+  reload_error_ = why;
+  log::error("the configuration cannot be used; the last good one stays in force",
+             {{"file", options_.config_file}, {"reason", why}});
+  return fail(why);
+}
+
 /// A new configuration, or the reason why the last good one stays.
 Result<> Agent::take_over_config(LoadedConfig loaded) {
   const Instant now = monotonic_now();
@@ -529,14 +550,10 @@ Result<> Agent::take_over_config(LoadedConfig loaded) {
     log::warn("configuration", {{"problem", to_string(problem)}});
   }
   if (!loaded.valid()) {
-    reload_ok_ = false;
     const auto first = std::find_if(
         loaded.problems.begin(), loaded.problems.end(),
         [](const Problem& problem) { return problem.severity == Problem::Severity::kError; });
-    reload_error_ = to_string(*first);
-    log::error("the configuration is invalid; the last good one stays in force",
-               {{"first_error", reload_error_}});
-    return fail(reload_error_);
+    return keep_last_good(to_string(*first));
   }
   reload_ok_ = true;
   reload_error_.clear();
@@ -598,7 +615,29 @@ Result<> Agent::set_off(bool off) {
   });
 }
 
+/// Made when somebody asks and the last one is older than a second: with 250 targets it costs as
+/// much as three ticks, and most seconds nobody looks.
 SnapshotPtr Agent::snapshot() {
+  const Instant now = monotonic_now();
+  {
+    const std::lock_guard lock(mutex_);
+    if (snapshot_ != nullptr && now - snapshot_at_ < kSecond) {
+      return snapshot_;
+    }
+  }
+  if (alive()) {  // a loop that hangs would not answer
+    (void)on_loop([this]() -> Result<> {
+      if (generation_ == 0 && !standby_) {
+        return {};  // before the first tick there is nothing to tell
+      }
+      const Instant made_at = monotonic_now();
+      SnapshotPtr fresh = make_snapshot(made_at);
+      const std::lock_guard lock(mutex_);
+      snapshot_ = std::move(fresh);
+      snapshot_at_ = made_at;
+      return {};
+    });
+  }
   const std::lock_guard lock(mutex_);
   return snapshot_;
 }

@@ -81,6 +81,7 @@ class Agent final : public SnapshotSource {
 
   void tick(Instant now);
   void discover(Instant now);
+  void look_for(Configured& configured, const Shared& shared, Instant now);
   void once_a_second(Instant now);
   void collect_orphans(Instant now);
 
@@ -89,8 +90,9 @@ class Agent final : public SnapshotSource {
   void stop_kernel_side();
   [[nodiscard]] Result<> reload_file();
   [[nodiscard]] Result<> take_over_config(LoadedConfig loaded);
+  tl::unexpected<Error> keep_last_good(const std::string& why);
   void apply(Config config, Instant now);
-  void dump() const;
+  void dump();
   void leave();
   [[nodiscard]] Result<> on_loop(std::function<Result<>()> work);
   void run_posted();
@@ -107,6 +109,7 @@ class Agent final : public SnapshotSource {
 
   // Destroyed in reverse order: targets give their hooks back, hooks their maps.
   std::unique_ptr<KernelMaps> maps_;
+  ListenerTable listeners_;
   std::unique_ptr<SkLookupHook> gate_;
   std::unique_ptr<SockOpsHook> connections_;
   std::unique_ptr<NodeConnectsHook> node_connects_;
@@ -119,6 +122,7 @@ class Agent final : public SnapshotSource {
   Instant last_tick_{};
   Instant last_second_{};
   Instant last_orphans_{};
+  Instant discover_at_{};  ///< nothing to look for before
   std::uint64_t orphans_removed_ = 0;
   std::uint64_t ticks_missed_ = 0;
   Duration last_tick_cost_{};
@@ -134,6 +138,7 @@ class Agent final : public SnapshotSource {
   UniqueFd wake_;  ///< eventfd: something was posted
   mutable std::mutex mutex_;
   SnapshotPtr snapshot_;          ///< guarded by mutex_
+  Instant snapshot_at_{};         ///< guarded by mutex_
   std::string effective_config_;  ///< guarded by mutex_
   struct Posted {
     std::function<Result<>()> work;

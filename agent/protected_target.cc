@@ -30,6 +30,8 @@ constexpr Duration kTicketHorizon = std::chrono::seconds(2);
 constexpr std::uint32_t kModelVersion = 1;
 constexpr Duration kSettleTime = std::chrono::seconds(10);
 constexpr Duration kLookWhenSettled = std::chrono::seconds(5);
+constexpr Duration kLookWhenIdle = std::chrono::seconds(10);
+constexpr Duration kModelWhenIdle = std::chrono::seconds(10);
 
 std::uint8_t ip_protocol(Protocol protocol) {
   return protocol == Protocol::kUdp ? IPPROTO_UDP : IPPROTO_TCP;
@@ -151,7 +153,7 @@ Result<> ProtectedTarget::claim(Instant now) {
   }
   slot_ = *slot;
   claimed_ = true;
-  skipped_ = slot_ % 5;  // calm targets are read in turn, not all in the same tick
+  rest_.skipped = slot_ % 10;  // calm targets are read in turn, not all in the same tick
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
     endpoint.config = config;
@@ -173,7 +175,9 @@ Result<> ProtectedTarget::claim(Instant now) {
     return read;
   }
   for (Endpoint& endpoint : endpoints_) {
-    endpoint.last = endpoint.last_snapshot = shared_.maps.counters(endpoint.slot);
+    endpoint.last = endpoint.second_ago = endpoint.last_second =
+        shared_.maps.counters(endpoint.slot);
+    rest_.slots.push_back(endpoint.slot);
     endpoint.tickets.resume(shared_.maps.endpoint_policy(endpoint.slot).tickets_written_off);
   }
   tickets_.resume(shared_.maps.target_policy(slot_).tickets_written_off);
@@ -185,7 +189,7 @@ ProtectedTarget::~ProtectedTarget() {
   if (!claimed_) {
     return;
   }
-  const Instant now = last_snapshot_at_ > sample_.at ? last_snapshot_at_ : sample_.at;
+  const Instant now = std::max(last_second_at_, sample_.at);
   for (const Endpoint& endpoint : endpoints_) {
     for (const headgate_endpoint_key& key : endpoint.flows) {
       shared_.maps.unmap_flow(key);
@@ -203,10 +207,10 @@ ProtectedTarget::~ProtectedTarget() {
   shared_.maps.release_target(slot_, now);
 }
 
-void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t generation) {
+bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t generation) {
   if (may_skip()) {
     shared_.maps.renew_lease(slot_, now + lease_);  // the same decision stands
-    return;
+    return true;
   }
   const State before = decision_.state;
   sample_ = sampler_->sample(now);
@@ -214,6 +218,8 @@ void ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
   decide(now, signals);
   publish(now, generation);
   remember(before, unix_ms);
+  plan_rest();
+  return !sampler_->gone();
 }
 
 void ProtectedTarget::begin(Instant now, std::uint32_t generation) {
@@ -236,28 +242,41 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
 }
 
 /// Reading a cgroup is what the agent costs (four files, 10 us with cold caches). A target that is
-/// well below its limits and gets no more than it usually gets is read every fifth tick; the exact
-/// count of attempts, which costs nothing, tells in the same tick when that ends.
+/// well below its limits and gets no more than it usually gets is read every fifth tick, an idle
+/// one every tenth; the exact count of attempts, which costs next to nothing, tells in the same
+/// tick when that ends.
 bool ProtectedTarget::may_skip() {
-  constexpr unsigned kMostSkipped = 4;
+  std::uint64_t offered = 0;
+  for (const std::uint32_t slot : rest_.slots) {
+    offered += shared_.maps.counters(slot).offered;
+  }
+  const auto arrived = static_cast<double>(offered - rest_.offered_seen);
+  rest_.offered_seen = offered;
+  const bool burst = arrived > 2 * rest_.usual_offered + 5;
+  rest_.usual_offered += 0.1 * (arrived - rest_.usual_offered);
+  rest_.skipped = !burst && rest_.skipped < rest_.most ? rest_.skipped + 1 : 0;
+  return rest_.skipped > 0;
+}
+
+/// After a decision: how many ticks this target may rest if nothing comes.
+void ProtectedTarget::plan_rest() {
+  constexpr unsigned kCalmTicks = 4;
+  constexpr unsigned kIdleTicks = 9;
   constexpr double kCalmCpu = 0.5;
   constexpr double kCalmMemory = 0.7;
-  std::uint64_t offered = 0;
-  for (const Endpoint& endpoint : endpoints_) {
-    offered += shared_.maps.counters(endpoint.slot).offered;
-  }
-  const auto arrived = static_cast<double>(offered - offered_seen_);
-  offered_seen_ = offered;
-  const bool burst = arrived > 2 * usual_offered_ + 5;
-  usual_offered_ += 0.1 * (arrived - usual_offered_);
-
+  constexpr double kIdleCpu = 0.1;
+  constexpr double kIdleMemory = 0.5;
+  constexpr double kIdleOffered = 1e-3;  // a tick, smoothed: none for about 7 s
   const Signals& signals = deriver_.signals();
-  const bool calm = !burst && decision_.state == State::kNormal && !refuses(decision_) &&
+  const double memory = signals.memory.value_or(Ratio{0}).value;
+  const bool calm = decision_.state == State::kNormal && !refuses(decision_) &&
                     signals.cpu_fast.known() && (*signals.cpu_fast).value < kCalmCpu &&
                     signals.cpu_slow.known() && (*signals.cpu_slow).value < kCalmCpu &&
-                    signals.memory.value_or(Ratio{0}).value < kCalmMemory;
-  skipped_ = calm && skipped_ < kMostSkipped ? skipped_ + 1 : 0;
-  return skipped_ > 0;
+                    memory < kCalmMemory;
+  idle_ = calm && rest_.usual_offered < kIdleOffered && (*signals.cpu_slow).value < kIdleCpu &&
+          memory < kIdleMemory;
+  rest_.most = idle_ ? kIdleTicks : calm ? kCalmTicks : 0;
+  sampler_->set_memory_detail_period(std::chrono::seconds(idle_ ? 5 : 1));
 }
 
 /// What has come since the last decision, from the kernel's exact counters.
@@ -381,21 +400,32 @@ void ProtectedTarget::remember(State before, std::int64_t unix_ms) {
 // ---------------------------------------------------------------- once a second
 
 void ProtectedTarget::refresh(Instant now) {
-  if (deriver_.signals().cpu_slow.known()) {
+  // What an idle target has learned does not change.
+  if (deriver_.signals().cpu_slow.known() && (!idle_ || now - model_stored_at_ >= kModelWhenIdle)) {
+    model_stored_at_ = now;
     shared_.maps.store_model(slot_, save_model());
   }
   count_legacy();
   if (now < look_again_at_) {
     return;
   }
-  look_around();
+  look_around(now);
   // Looking into /proc is dear: often while things come up, seldom once they stand.
   const bool settled = !namespaces_.empty() && now - opened_at_ > kSettleTime;
-  look_again_at_ = now + (settled ? kLookWhenSettled : Duration::zero());
+  look_again_at_ = now + (!settled ? Duration::zero() : idle_ ? kLookWhenIdle : kLookWhenSettled);
+}
+
+void ProtectedTarget::mark_second(Instant now) {
+  for (Endpoint& endpoint : endpoints_) {
+    endpoint.second_ago = endpoint.last_second;
+    endpoint.last_second = shared_.maps.counters(endpoint.slot);
+  }
+  second_ago_at_ = last_second_at_;
+  last_second_at_ = now;
 }
 
 /// Which namespaces, listeners and sources are ours now.
-void ProtectedTarget::look_around() {
+void ProtectedTarget::look_around(Instant now) {
   located_.namespaces = shared_.locator.namespaces_of(located_.cgroup_path);
   hold_namespaces();
   if (!counts_connections_ && !namespaces_.empty()) {
@@ -409,7 +439,7 @@ void ProtectedTarget::look_around() {
                       {{"target", config_.name}, {"reason", held.error().message}});
     }
   }
-  map_flows();
+  map_flows(now);
   exempt_sources();
 }
 
@@ -486,7 +516,8 @@ void ProtectedTarget::hold_namespace(const Located::Netns& found) {
 /// The keys under which the kernel finds this endpoint. In a namespace of its own a target owns its
 /// ports on every address; in the host's the port belongs to it only where its own processes
 /// listen, address by address (a wildcard there would catch other people's sockets).
-std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(const Endpoint& endpoint) {
+std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(Instant now,
+                                                                 const Endpoint& endpoint) {
   std::vector<headgate_endpoint_key> out;
   for (Namespace& space : namespaces_) {
     if (!space.host) {
@@ -499,8 +530,8 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(const Endpoint&
     if (space.diag == nullptr || owner == located_.namespaces.end()) {
       continue;
     }
-    const auto listeners =
-        space.diag->listeners(ip_protocol(endpoint.config.protocol), endpoint.config.port);
+    const auto listeners = shared_.listeners.on_port(
+        now, *space.diag, space.inode, ip_protocol(endpoint.config.protocol), endpoint.config.port);
     if (!listeners) {
       log::write_once(log::Level::kWarn, "listeners " + config_.name, listeners.error().message,
                       "listeners cannot be read",
@@ -552,9 +583,9 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(const Endpoint&
   return out;
 }
 
-void ProtectedTarget::map_flows() {
+void ProtectedTarget::map_flows(Instant now) {
   for (Endpoint& endpoint : endpoints_) {
-    const std::vector<headgate_endpoint_key> wanted = wanted_flows(endpoint);
+    const std::vector<headgate_endpoint_key> wanted = wanted_flows(now, endpoint);
     const auto holds = [](const std::vector<headgate_endpoint_key>& keys,
                           const headgate_endpoint_key& key) {
       return std::any_of(keys.begin(), keys.end(),
@@ -726,7 +757,7 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   out.why = decision_.why;
   out.sample = sample_;
   out.signals = deriver_.signals();
-  if (deriver_.signals().cpu.known()) {
+  if (sample_.cpu_usage_ns.known() || sample_.memory_current_bytes.known()) {
     out.sample_age_s = seconds(now - sample_.at);
   }
   out.thresholds = strategy_->thresholds();
@@ -736,7 +767,7 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   const auto waiting = static_cast<std::int64_t>(state.waiting_started - state.waiting_settled -
                                                  waiting_.written_off());
   out.waiting = waiting > 0 ? static_cast<std::uint64_t>(waiting) : 0;
-  const double elapsed_s = last_snapshot_at_ == Instant{} ? 0 : seconds(now - last_snapshot_at_);
+  const double elapsed_s = second_ago_at_ == Instant{} ? 0 : seconds(now - second_ago_at_);
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     Endpoint& endpoint = endpoints_[i];
     EndpointSnapshot e;
@@ -749,13 +780,11 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
     e.decision = decision_.endpoints[i];
     e.policy = shared_.maps.endpoint_policy(endpoint.slot);
     e.counters = shared_.maps.counters(endpoint.slot);
-    e.rates = per_second(e.counters, endpoint.last_snapshot, elapsed_s);
+    e.rates = per_second(e.counters, endpoint.second_ago, elapsed_s);
     e.in_flight = inputs_[i].activity.in_flight;
     e.in_flight_known = inputs_[i].activity.in_flight_known;
-    endpoint.last_snapshot = e.counters;
     out.endpoints.push_back(std::move(e));
   }
-  last_snapshot_at_ = now;
   for (const Namespace& space : namespaces_) {
     out.hooks.push_back(shared_.gate.status(space.inode));
   }

@@ -18,6 +18,7 @@
 #include "agent/cgroup/sampler.h"
 #include "agent/config/config.h"
 #include "agent/dataplane/kernel_maps.h"
+#include "agent/dataplane/listener_table.h"
 #include "agent/dataplane/net.h"
 #include "agent/decision/blast_radius.h"
 #include "agent/hooks/sk_lookup.h"
@@ -39,6 +40,7 @@ struct Shared {
   NodeConnectsHook& node_connects;
   const NodeAddresses* addresses;  ///< nullptr: not known
   const unsigned& machine_cpus;    ///< 0: not known
+  ListenerTable& listeners;
 };
 
 /// One living instance of a target of the configuration, from its cgroup to its policies in the
@@ -60,8 +62,11 @@ class ProtectedTarget {
   /// Gives slots, flows and hooks back; what nobody else holds is detached.
   ~ProtectedTarget();
 
-  void tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
+  /// False: its cgroup is gone.
+  [[nodiscard]] bool tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
   void refresh(Instant now);
+  /// Once a second: notes the counters, for the rates of snapshot().
+  void mark_second(Instant now);
   /// Right after open: decides on what was inherited, so that no tick passes without a policy.
   void begin(Instant now, std::uint32_t generation);
   /// A reload opens targets anew over the old slots: what was learned goes over.
@@ -79,8 +84,9 @@ class ProtectedTarget {
   struct Endpoint {
     EndpointConfig config;
     std::uint32_t slot = 0;
-    headgate_counters last{};           ///< at the last tick
-    headgate_counters last_snapshot{};  ///< at the last snapshot
+    headgate_counters last{};         ///< at the last tick
+    headgate_counters second_ago{};   ///< one to two seconds ago
+    headgate_counters last_second{};  ///< at the last mark_second()
     std::vector<headgate_endpoint_key> flows;
     std::uint64_t legacy_connections = 0;
     bool legacy_settled = false;  ///< there are none, and there will be none
@@ -99,17 +105,19 @@ class ProtectedTarget {
   [[nodiscard]] Result<> claim(Instant now);
   void collect_activity();
   [[nodiscard]] bool may_skip();
+  void plan_rest();
   void decide(Instant now, const Signals& signals);
   void publish(Instant now, std::uint32_t generation);
   void remember(State before, std::int64_t unix_ms);
   void restore_model();
   [[nodiscard]] headgate_model save_model() const;
 
-  void look_around();
+  void look_around(Instant now);
   void hold_namespaces();
   void hold_namespace(const Located::Netns& found);
-  void map_flows();
-  [[nodiscard]] std::vector<headgate_endpoint_key> wanted_flows(const Endpoint& endpoint);
+  void map_flows(Instant now);
+  [[nodiscard]] std::vector<headgate_endpoint_key> wanted_flows(Instant now,
+                                                                const Endpoint& endpoint);
   void exempt_sources();
   void count_legacy();
   [[nodiscard]] bool defers(const Endpoint& endpoint) const;
@@ -142,13 +150,22 @@ class ProtectedTarget {
   Decision decision_;
   BlastRadius blast_radius_;
   Mode published_mode_ = Mode::kEnforce;
-  unsigned skipped_ = 0;            ///< ticks since the last sample
-  double usual_offered_ = 0;        ///< attempts a tick, smoothed
-  std::uint64_t offered_seen_ = 0;  ///< sum of the endpoints' counters at the last tick
+  /// All that a tick looks at that is not to be read: together, for the cache's sake.
+  struct Rest {
+    unsigned most = 0;                 ///< ticks that may pass without a sample; 0 = none
+    unsigned skipped = 0;              ///< ticks since the last sample
+    double usual_offered = 0;          ///< attempts a tick, smoothed
+    std::uint64_t offered_seen = 0;    ///< sum of the endpoints' counters at the last tick
+    std::vector<std::uint32_t> slots;  ///< of the endpoints
+  };
+  Rest rest_;
+  bool idle_ = false;  ///< nothing comes and nothing is used
+  Instant model_stored_at_{};
   Outstanding tickets_;
   Outstanding waiting_;
   bool cold_ = true;  ///< nothing published yet: an adopted policy stays until signals are there
-  Instant last_snapshot_at_{};
+  Instant second_ago_at_{};
+  Instant last_second_at_{};
   std::deque<Transition> transitions_;
   std::vector<std::string> warnings_;
 };

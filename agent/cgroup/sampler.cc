@@ -24,7 +24,7 @@ namespace {
 
 using Mount = Hierarchy::Mount;
 
-constexpr Duration kDetailPeriod = std::chrono::seconds(1);
+constexpr Duration kLimitPeriod = std::chrono::seconds(1);
 constexpr Duration kStaggerStep = std::chrono::milliseconds(100);
 /// Above this share of the memory limit the memory details are read every tick (design, promise 6).
 constexpr double kWatchMemoryAbove = 0.7;
@@ -106,21 +106,27 @@ class Sampler final : public CgroupSampler {
 
   const Sample& sample(Instant now) override {
     sample_.at = now;
-    const auto slot = (now.time_since_epoch() - stagger_ * kStaggerStep) / kDetailPeriod;
-    const bool details = !sampled_ || slot != detail_slot_;
-    detail_slot_ = slot;
+    const auto slot_of = [&](Duration period) {
+      return (now.time_since_epoch() - stagger_ * kStaggerStep) / period;
+    };
+    const bool once_a_second = !sampled_ || slot_of(kLimitPeriod) != limit_slot_;
+    const bool details = !sampled_ || slot_of(detail_period_) != detail_slot_;
+    limit_slot_ = slot_of(kLimitPeriod);
+    detail_slot_ = slot_of(detail_period_);
     sampled_ = true;
     lost_something_ = false;
     if (!gone_ && details) {
       reopen_directories();
     }
     if (!gone_) {
-      read_tick(details);
-      if (details) {
+      read_tick(once_a_second);
+      if (once_a_second) {
         read_cpu_limit(now);
       }
-      if (details || memory_is_high()) {
+      if (once_a_second || memory_is_high()) {
         read_memory_limit(now);
+      }
+      if (details || memory_is_high()) {
         read_memory_details(now, details);
       }
       // ENODEV is also what a file reads whose controller was switched off: look at the directory.
@@ -135,6 +141,12 @@ class Sampler final : public CgroupSampler {
   }
 
   void set_stagger(unsigned stagger) override { stagger_ = static_cast<int>(stagger % 10); }
+  void set_memory_detail_period(Duration period) override {
+    if (period != detail_period_) {
+      detail_period_ = period;
+      detail_slot_ = -1;
+    }
+  }
   [[nodiscard]] bool gone() const override { return gone_; }
   [[nodiscard]] std::uint64_t cgroup_id() const override { return cgroup_id_; }
 
@@ -546,6 +558,8 @@ class Sampler final : public CgroupSampler {
   bool usage_in_stat_ = false;  ///< usage is in cpu.stat (v2), not in cpuacct.usage
   bool one_stat_ = false;       ///< and throttling is in the same file
   int stagger_ = 0;
+  Duration detail_period_ = std::chrono::seconds(1);
+  std::int64_t limit_slot_ = 0;
   std::int64_t detail_slot_ = 0;
   bool sampled_ = false;
   bool lost_something_ = false;

@@ -42,6 +42,10 @@ class CgroupSampler {
   /// `now`: the sample's time. `stagger`: [0, 10): which tick of the second reads the details.
   virtual const Sample& sample(Instant now) = 0;
   virtual void set_stagger(unsigned stagger) = 0;
+  /// Between two readings of memory.stat, memory.pressure, memory.events and the OOM count; 1 s
+  /// unless set. Limits are read once a second whatever this is. Made shorter, the next sample
+  /// reads them.
+  virtual void set_memory_detail_period(Duration period) = 0;
   [[nodiscard]] virtual bool gone() const = 0;
   [[nodiscard]] virtual std::uint64_t cgroup_id()
       const = 0;  ///< inode of the v2 directory, else v1 cpu

@@ -27,6 +27,7 @@ namespace {
 
 constexpr Duration kLookInterval = std::chrono::seconds(1);
 constexpr Duration kStable = std::chrono::milliseconds(100);
+constexpr Duration kAway = std::chrono::milliseconds(500);
 /// A busy directory (a configuration in /tmp) must not make the agent read all the time.
 constexpr Duration kBetweenHints = std::chrono::milliseconds(50);
 
@@ -58,6 +59,7 @@ class Watcher final : public ConfigWatcher {
   [[nodiscard]] const std::string& text() const override { return text_; }
   [[nodiscard]] int fd() const override { return epoll_.get(); }
   [[nodiscard]] std::optional<std::string> poll(Instant now) override;
+  [[nodiscard]] const std::string& problem() const override { return problem_; }
   [[nodiscard]] std::string warning() const override;
 
  private:
@@ -76,6 +78,8 @@ class Watcher final : public ConfigWatcher {
   /// Another text than text_, and since when it has stood there unchanged.
   std::optional<std::string> pending_;
   Instant pending_since_{};
+  std::optional<Instant> away_since_;  ///< cannot be read since
+  std::string problem_;
 };
 
 void Watcher::watch_directories() {
@@ -146,7 +150,18 @@ std::optional<std::string> Watcher::poll(Instant now) {
   watch_directories();
   std::optional<std::string> changed;
   auto found = read_small_file(path_);
-  if (!found || *found == text_) {
+  if (found) {
+    away_since_.reset();
+  }
+  if (!found) {
+    pending_.reset();
+    away_since_ = away_since_.value_or(now);
+    if (now - *away_since_ >= kAway) {
+      problem_ = found.error().within(path_).message;
+    } else {
+      next_look_ = *away_since_ + kAway;
+    }
+  } else if (*found == text_ && problem_.empty()) {
     pending_.reset();
   } else if (pending_ != *found) {
     pending_ = std::move(*found);
@@ -157,6 +172,7 @@ std::optional<std::string> Watcher::poll(Instant now) {
   } else {
     text_ = std::move(*pending_);
     pending_.reset();
+    problem_.clear();
     changed = text_;
   }
   wake_in(*next_look_ - now);

@@ -32,8 +32,12 @@ class ConfigWatcher {
   /// An fd to poll for input; poll() may be called at any time, too.
   [[nodiscard]] virtual int fd() const = 0;
   /// The new text once it differs from the last one returned and has been stable for 100 ms.
-  /// A file that is away for the moment is no change.
+  /// A file that is away for the moment is no change; one that comes back after problem() is, even
+  /// with the same text.
   [[nodiscard]] virtual std::optional<std::string> poll(Instant now) = 0;
+  /// Why the file cannot be read (it is gone, or a directory stands there), once that has lasted
+  /// half a second: a swap or an editor is shorter. Empty while it can. As of the last poll().
+  [[nodiscard]] virtual const std::string& problem() const = 0;
   /// Empty, or why hot reload will not work here (case C04: subPath mount).
   [[nodiscard]] virtual std::string warning() const = 0;
 };

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "agent/dataplane/listener_table.h"
 #include "agent/dataplane/net.h"
 
 #include <fcntl.h>
@@ -122,6 +123,28 @@ TEST_F(NetSockDiag, FindsEveryKindOfListener) {
 
   four.stop();
   EXPECT_THAT(listeners(IPPROTO_TCP, 4317), ElementsAre(ListensOn("::", 4317, IPPROTO_TCP, true)));
+}
+
+TEST_F(NetSockDiag, ATableIsReadOnceASecond) {
+  using std::chrono::milliseconds;
+  const Instant start{milliseconds(5000)};
+  ListenerTable table;
+  const auto found = [&](Duration after, std::uint8_t protocol, std::uint16_t port) {
+    auto on_port = table.on_port(start + after, *diag_, 1, protocol, port);
+    EXPECT_TRUE(on_port) << on_port.error().message;
+    return on_port.value_or(std::vector<Listener>{});
+  };
+  lab::ServerThread first(lab_->server, {.address = "127.0.0.1", .port = 4317});
+  EXPECT_THAT(found({}, IPPROTO_TCP, 4317),
+              ElementsAre(ListensOn("127.0.0.1", 4317, IPPROTO_TCP, false)));
+  lab::ServerThread second(lab_->server, {.address = "127.0.0.1", .port = 4318});
+  lab::ServerThread udp(lab_->server, {.address = "127.0.0.1", .port = 4317, .udp = true});
+  EXPECT_THAT(found(milliseconds(999), IPPROTO_TCP, 4318), ElementsAre());
+  EXPECT_EQ(found(milliseconds(999), IPPROTO_UDP, 4317).size(), 1u) << "another protocol";
+  EXPECT_EQ(found(milliseconds(1000), IPPROTO_TCP, 4318).size(), 1u);
+  EXPECT_EQ(found(milliseconds(1000), IPPROTO_TCP, 4317).size(), 1u);
+  first.stop();
+  EXPECT_THAT(found(milliseconds(2000), IPPROTO_TCP, 4317), ElementsAre());
 }
 
 TEST_F(NetSockDiag, AConnectedDatagramSocketIsNoListener) {

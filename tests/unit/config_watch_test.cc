@@ -84,6 +84,43 @@ TEST_F(ConfigWatch, BeginsWithTheTextThatIsThere) {
   EXPECT_THAT(texts(*watcher, milliseconds(1300)), IsEmpty());
 }
 
+TEST_F(ConfigWatch, AFileThatIsGoneIsSaidWithinASecondAndNoticedWhenItIsBack) {
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
+  fs::remove(dir / "c.yaml");
+  EXPECT_THAT(texts(*watcher, seconds(1)), IsEmpty());
+  EXPECT_THAT(watcher->problem(), HasSubstr("c.yaml: open: No such file"));
+  EXPECT_EQ(watcher->text(), "one") << "the last text stays";
+  write(dir / "c.yaml", "one");
+  EXPECT_THAT(texts(*watcher, seconds(1)), ElementsAre("one")) << "back, though nothing is new";
+  EXPECT_EQ(watcher->problem(), "");
+}
+
+TEST_F(ConfigWatch, ADirectoryInThePlaceOfTheFileIsSaid) {
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
+  fs::remove(dir / "c.yaml");
+  fs::create_directory(dir / "c.yaml");
+  EXPECT_THAT(texts(*watcher, seconds(2)), IsEmpty());
+  EXPECT_THAT(watcher->problem(), HasSubstr("c.yaml: it is a directory"));
+  fs::remove(dir / "c.yaml");
+  write(dir / "c.yaml", "two");
+  EXPECT_THAT(texts(*watcher, seconds(2)), ElementsAre("two"));
+  EXPECT_EQ(watcher->problem(), "");
+}
+
+TEST_F(ConfigWatch, AnEditorThatRemovesTheFileForAMomentIsNoProblem) {
+  write(dir / "c.yaml", "one");
+  auto watcher = open(dir / "c.yaml");
+  for (int i = 0; i < 5; ++i) {
+    fs::remove(dir / "c.yaml");
+    EXPECT_THAT(texts(*watcher, milliseconds(100)), IsEmpty());
+    EXPECT_EQ(watcher->problem(), "");
+    write(dir / "c.yaml", "one");
+    EXPECT_THAT(texts(*watcher, milliseconds(200)), IsEmpty());
+  }
+}
+
 TEST_F(ConfigWatch, C01_ASwapOfDataIsNoticedOnce) {
   projected("..2026_a", "one");
   fs::create_symlink("..2026_a", dir / "..data");
