@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -53,11 +54,35 @@ class Ticks {
     signals.oom_kills = std::uint64_t{0};
     return *this;
   }
+  /// What one endpoint sees in each tick from now on: attempts, connections that are there, and
+  /// answers with the mean of their times (the smallest and the p99 are the same).
+  Ticks& traffic(std::uint64_t offered, std::uint64_t in_flight, std::uint64_t responses = 0,
+                 double response_s = 0, std::size_t endpoint = 0) {
+    EndpointActivity& activity = endpoints[endpoint].activity;
+    activity = {};
+    activity.offered = activity.admitted = offered;
+    activity.closed = activity.responses = responses;
+    activity.in_flight = in_flight;
+    activity.in_flight_known = activity.responses_known = true;
+    activity.response_s_sum = static_cast<double>(responses) * response_s;
+    activity.response_s_min = activity.response_s_p99 = response_s;
+    return *this;
+  }
+  Ticks& refused(std::uint64_t attempts, std::size_t endpoint = 0) {
+    EndpointActivity& activity = endpoints[endpoint].activity;
+    activity.refused = attempts;
+    activity.admitted = activity.offered - std::min(activity.offered, attempts);
+    return *this;
+  }
+  Ticks& tick(Duration interval) {
+    signals.interval = interval;
+    return *this;
+  }
   const Decision& run(int ticks = 1) {
     for (int i = 0; i < ticks; ++i) {
       signals.at += signals.interval;
-      decision.endpoints.assign(endpoints.size(), EndpointDecision{});
-      decision.connections_max = decision.live_bytes_max = 0;
+      decision.endpoints.resize(endpoints.size());
+      decision.reset();
       strategy_.decide({.signals = signals,
                         .endpoints = endpoints,
                         .memory_shed = memory_shed,
