@@ -44,10 +44,17 @@ const StrategyInfo* StrategyReader::strategy_named(const std::string& name, Plac
                       fmt::format("strategy '{}' is not built yet; use {}", name, info.instead));
         return nullptr;
       }
+      if (info.simulated_only) {
+        reader_.error(place, path, name,
+                      fmt::format("strategy '{}' runs in the simulator only: what it judges by is "
+                                  "not seen on a real target yet; use {}",
+                                  name, info.instead));
+        return nullptr;
+      }
       return &info;
     }
     names.push_back(info.name);
-    if (info.built) {
+    if (info.built && !info.simulated_only) {
       built.push_back(info.name);
     }
   }

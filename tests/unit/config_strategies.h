@@ -38,7 +38,7 @@ inline std::span<const StrategyInfo> strategy_table() {
   static constexpr std::array kFixed{
       ParamSpec{.name = "admit", .kind = Kind::kRatio, .default_value = 1, .doc = "Share."}};
   static const std::array kTable = [] {
-    std::array<StrategyInfo, 5> table;
+    std::array<StrategyInfo, 6> table;
     table[0].name = "adaptive";
     table[0].doc = "Learns.";
     table[0].built = false;
@@ -59,6 +59,10 @@ inline std::span<const StrategyInfo> strategy_table() {
     table[3].params = kFixed;
     table[4].name = "hybrid";
     table[4].doc = "First hit.";
+    table[5].name = "codel";
+    table[5].doc = "In the simulator.";
+    table[5].simulated_only = true;
+    table[5].instead = "graded";
     return table;
   }();
   return kTable;
