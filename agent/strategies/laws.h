@@ -10,5 +10,17 @@ namespace headgate {
 [[nodiscard]] StrategyInfo graded_info();
 [[nodiscard]] StrategyInfo curve_info();
 [[nodiscard]] StrategyInfo fixed_info();
+[[nodiscard]] StrategyInfo token_bucket_info();
+[[nodiscard]] StrategyInfo concurrency_info();
+[[nodiscard]] StrategyInfo aimd_info();
+[[nodiscard]] StrategyInfo bbr_info();
+[[nodiscard]] StrategyInfo gradient_info();
+[[nodiscard]] StrategyInfo codel_info();
+[[nodiscard]] StrategyInfo sre_info();
+[[nodiscard]] StrategyInfo scaled_info();
+[[nodiscard]] StrategyInfo klimiter_info();
+[[nodiscard]] StrategyInfo sentinel_info();
+[[nodiscard]] StrategyInfo four_layer_info();
+[[nodiscard]] StrategyInfo hybrid_info();
 
 }  // namespace headgate

@@ -9,6 +9,11 @@ headgate_test(decision_test unit
 headgate_test(strategies_test unit
   SOURCES strategies_registry_test.cc strategies_simple_test.cc strategies_graded_test.cc
           strategies_memory_test.cc strategies_closed_loop_test.cc strategies_record_test.cc
+          strategies_rolling_test.cc strategies_token_bucket_test.cc strategies_concurrency_test.cc
+          strategies_aimd_test.cc strategies_bbr_test.cc strategies_gradient_test.cc
+          strategies_codel_test.cc strategies_sre_test.cc strategies_scaled_test.cc
+          strategies_klimiter_test.cc strategies_sentinel_test.cc strategies_four_layer_test.cc
+          strategies_hybrid_test.cc
   LIBS headgate_strategies headgate_signals headgate_base)
 target_compile_definitions(strategies_test PRIVATE
   HEADGATE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
