@@ -10,6 +10,7 @@
 #include "agent/cli/doctor.h"
 #include "agent/cli/explain.h"
 #include "agent/cli/options.h"
+#include "agent/cli/simulate.h"
 #include "agent/cli/status.h"
 #include "agent/cli/switch.h"
 #include "agent/cli/top.h"
@@ -57,6 +58,8 @@ int run_command(const Command& command) {
           return run_explain(options, strategies(), std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, DoctorOptions>) {
           return run_doctor(options, std::cout, std::cerr);
+        } else if constexpr (std::is_same_v<Options, SimulateOptions>) {
+          return run_simulate(options, std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, SwitchOptions>) {
           return run_switch(options, std::cout, std::cerr, switch_pinned);
         } else {

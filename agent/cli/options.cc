@@ -11,7 +11,9 @@
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
 
+#include "agent/config/quantity.h"
 #include "agent/config/schema.h"
+#include "agent/strategies/registry.h"
 #include "agent/web/control_socket.h"
 #include "agent/web/http_server.h"
 
@@ -92,10 +94,27 @@ constexpr VerbDoc kOff{
     "  sudo headgate off\n"};
 constexpr VerbDoc kOn{"on", "[flags]", "end `off`", "Ends what `headgate off` began.",
                       "  sudo headgate on\n"};
+constexpr VerbDoc kSimulate{
+    "simulate", "[SCENARIO...|all] [flags]", "try strategies on a simulated pod",
+    "Runs scenarios against strategies in a simulated pod: CFS bandwidth control, a queue, "
+    "retries,\n"
+    "background work, memory, and the kernel's own verdict with the policy that the agent would\n"
+    "publish. The same seed gives the same result. Needs no agent, no kernel, no rights.\n\n"
+    "Goodput is useful work over what could be done with 200 ms of buffering; peak is the most "
+    "work\n"
+    "admitted and not done; danger is the time in which more than 105 % of the capacity was\n"
+    "admitted. With --csv one run is printed tick by tick, several as one line each.",
+    "  headgate simulate --list\n"
+    "      scenarios, strategies, and the keys of a scenario file\n"
+    "  headgate simulate B10 CJ4-blind --strategy=adaptive,graded,None --seeds=3\n"
+    "  headgate simulate --file=evening.yaml --strategy=all --plot=evening.svg\n"
+    "  headgate simulate S0-seed --target=0.95 --csv > s0.csv\n"
+    "  headgate simulate --fuzz=300 --seed=9000 --json | jq .goodput\n"};
 constexpr VerbDoc kVersion{"version", "[flags]", "show the version",
                            "Version, revision and compiler.", "  headgate version --json\n"};
 
-constexpr std::array kVerbs{kRun, kCheck, kStatus, kTop, kExplain, kDoctor, kOff, kOn, kVersion};
+constexpr std::array kVerbs{kRun,    kCheck,    kStatus, kTop, kExplain,
+                            kDoctor, kSimulate, kOff,    kOn,  kVersion};
 
 std::string overview() {
   std::string text =
@@ -152,7 +171,9 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
-bool is_list(std::string_view flag) { return flag == "protect" || flag == "port"; }
+bool is_list(std::string_view flag) {
+  return flag == "protect" || flag == "port" || flag == "file" || flag == "param";
+}
 
 po::parsed_options from_environment(const po::options_description& flags,
                                     const Environment& environment) {
@@ -220,6 +241,8 @@ class Parser {
   }
   /// One argument without a flag. Its name in messages, and where it goes.
   void positional(std::string* into) { positional_ = into; }
+  /// Any number of them.
+  void positionals(std::vector<std::string>* into) { positionals_ = into; }
 
   /// Empty optional = go on; HelpOptions = that is the command.
   [[nodiscard]] Result<std::optional<HelpOptions>> parse() {
@@ -255,6 +278,10 @@ class Parser {
     if (wants_help) {
       return HelpOptions{help(verb_, flags_)};
     }
+    if (positionals_ != nullptr) {
+      *positionals_ = std::move(rest);
+      return std::nullopt;
+    }
     if (rest.size() > (positional_ != nullptr ? 1U : 0U)) {
       return bad_usage(verb_.name, fmt::format("unexpected argument '{}'", rest.back()));
     }
@@ -280,6 +307,7 @@ class Parser {
   po::options_description flags_;
   po::variables_map given_;
   std::string* positional_ = nullptr;
+  std::vector<std::string>* positionals_ = nullptr;
 };
 
 using Arguments = std::span<const std::string>;
@@ -415,6 +443,100 @@ Result<Command> parse_doctor(Arguments arguments, const Environment& environment
   return *done ? Command(std::move(**done)) : Command(std::move(o));
 }
 
+/// A whole number of a flag.
+Result<std::uint64_t> count_of(const Parser& parser, const char* flag, const std::string& text,
+                               std::uint64_t minimum, std::uint64_t maximum) {
+  const auto integer = parse_integer(text);
+  if (!integer || integer->value < minimum || integer->value > maximum) {
+    return parser.error(fmt::format("--{}: '{}' is not a whole number from {} to {}", flag,
+                                    printable(text), minimum, maximum));
+  }
+  return integer->value;
+}
+
+Result<Command> parse_simulate(Arguments arguments, const Environment& environment) {
+  constexpr std::uint64_t kMostSeed = 1'000'000'000'000;
+  constexpr std::uint64_t kMostRuns = 100'000;
+  SimulateOptions o;
+  std::string strategy;
+  std::string seeds;
+  std::string seed0;
+  std::string seed;
+  std::string fuzz;
+  std::string target;
+  std::string profile;
+  bool csv = false;
+  bool json = false;
+  Parser parser(kSimulate, arguments, environment);
+  parser.list("file", &o.files, "FILE", "a scenario in YAML; may be repeated");
+  parser.text("strategy", &strategy, std::string(kDefaultStrategy), "NAME[,NAME]",
+              "what to try; all: everything that is built");
+  parser.list("param", &o.params, "NAME=VALUE",
+              "a parameter of the strategies, as in the configuration; may be repeated");
+  parser.text("target", &target, "0.9", "SHARE", "share of the capacity to use");
+  parser.text("profile", &profile, "default", "NAME",
+              "default: what ships; spec: as the published figures were made");
+  parser.text("seeds", &seeds, "1", "N", "runs of each, of which the means are shown");
+  parser.text("seed0", &seed0, "1", "K", "the first of their seeds");
+  parser.text("fuzz", &fuzz, "0", "N", "random pods instead of scenarios");
+  parser.text("seed", &seed, "9000", "K", "the first of their seeds");
+  parser.boolean("csv", &csv, "print CSV");
+  parser.json(&json);
+  parser.text("plot", &o.plot, "", "FILE", "draw instead: FILE.svg or FILE.html");
+  parser.boolean("list", &o.list, "show scenarios, strategies and the keys of a scenario file");
+  parser.positionals(&o.scenarios);
+  auto done = parser.parse();
+  if (!done) return tl::unexpected<Error>(done.error());
+  if (*done) return Command(std::move(**done));
+
+  o.strategies = split(strategy, ',');
+  const auto target_value = parse_plain_number(target);
+  if (!target_value || *target_value < 0.05 || *target_value > 1.5) {
+    return parser.error(
+        fmt::format("--target: '{}' is not a number from 0.05 to 1.5", printable(target)));
+  }
+  o.target = *target_value;
+  if (profile != "default" && profile != "spec") {
+    return parser.error(
+        fmt::format("--profile: '{}' is not one of default, spec", printable(profile)));
+  }
+  o.spec_profile = profile == "spec";
+  const auto take = [&](const char* flag, const std::string& text, std::uint64_t minimum,
+                        std::uint64_t maximum, auto& into) -> Result<> {
+    const auto value = count_of(parser, flag, text, minimum, maximum);
+    if (!value) return tl::unexpected<Error>(value.error());
+    into = *value;
+    return {};
+  };
+  for (const auto& taken :
+       {take("seeds", seeds, 1, kMostRuns, o.seeds),
+        take("seed0", seed0, 0, kMostSeed, o.first_seed), take("fuzz", fuzz, 0, kMostRuns, o.fuzz),
+        take("seed", seed, 0, kMostSeed, o.fuzz_seed)}) {
+    if (!taken) return tl::unexpected<Error>(taken.error());
+  }
+  if (csv && json) return parser.error("--csv and --json exclude each other");
+  o.output = csv    ? SimulateOptions::Output::kCsv
+             : json ? SimulateOptions::Output::kJson
+                    : SimulateOptions::Output::kTable;
+  if (!o.plot.empty() && !o.plot.ends_with(".svg") && !o.plot.ends_with(".html")) {
+    return parser.error(
+        fmt::format("--plot: '{}' ends neither in .svg nor in .html", printable(o.plot)));
+  }
+  if (!o.plot.empty() && (csv || json || parser.given("seeds"))) {
+    return parser.error(
+        "--plot draws one run of each: it goes with none of --csv, --json, --seeds");
+  }
+  if (o.fuzz > 0 && (!o.scenarios.empty() || !o.files.empty() || !o.plot.empty())) {
+    return parser.error(
+        "--fuzz makes its own scenarios: it goes with none of SCENARIO, --file, "
+        "--plot");
+  }
+  if (o.fuzz == 0 && parser.given("seed")) {
+    return parser.error("--seed is for --fuzz; the seeds of scenarios begin at --seed0");
+  }
+  return Command(std::move(o));
+}
+
 Result<Command> parse_switch(const VerbDoc& verb, Arguments arguments,
                              const Environment& environment) {
   SwitchOptions o;
@@ -444,9 +566,9 @@ Result<Command> parse_version(Arguments arguments, const Environment& environmen
 }
 
 using VerbParser = Result<Command> (*)(Arguments, const Environment&);
-constexpr std::array<VerbParser, kVerbs.size()> kParsers{parse_run, parse_check,   parse_status,
-                                                         parse_top, parse_explain, parse_doctor,
-                                                         parse_off, parse_on,      parse_version};
+constexpr std::array<VerbParser, kVerbs.size()> kParsers{
+    parse_run,    parse_check,    parse_status, parse_top, parse_explain,
+    parse_doctor, parse_simulate, parse_off,    parse_on,  parse_version};
 
 std::optional<std::size_t> find_verb(std::string_view name) {
   for (std::size_t i = 0; i < kVerbs.size(); ++i) {

@@ -89,13 +89,31 @@ struct VersionOptions {
   bool json = false;
 };
 
+struct SimulateOptions {
+  enum class Output : std::uint8_t { kTable, kCsv, kJson };
+  std::vector<std::string> scenarios;   ///< names, or "all"; empty = all, or only the files
+  std::vector<std::string> files;       ///< scenarios in YAML
+  std::vector<std::string> strategies;  ///< names, or "all"
+  std::vector<std::string> params;      ///< NAME=VALUE
+  std::uint64_t first_seed = 1;
+  std::size_t seeds = 1;
+  double target = 0.9;
+  bool spec_profile = false;
+  Output output = Output::kTable;
+  std::string plot;      ///< file, or empty
+  std::size_t fuzz = 0;  ///< random scenarios; 0 = the named ones
+  std::uint64_t fuzz_seed = 0;
+  bool list = false;
+};
+
 /// Asked for help: print and exit 0.
 struct HelpOptions {
   std::string text;
 };
 
-using Command = std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions,
-                             ExplainOptions, DoctorOptions, SwitchOptions, VersionOptions>;
+using Command =
+    std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions, ExplainOptions,
+                 DoctorOptions, SwitchOptions, SimulateOptions, VersionOptions>;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 

@@ -35,26 +35,10 @@ class QpsLimiter final : public Guard {
   double last_s_ = 0;
 };
 
-class CoDel final : public Guard {
- public:
-  bool admits(const Attempt& /*attempt*/) override { return true; }
-  bool refuses_waiting(double waited_s, double now_s) override {
-    const bool standing_queue = last_empty_s_ < now_s - kIntervalS;
-    return waited_s > (standing_queue ? kTargetS : kIntervalS);
-  }
-  void queue_is_empty(double now_s) override { last_empty_s_ = now_s; }
-
- private:
-  static constexpr double kTargetS = 0.005;
-  static constexpr double kIntervalS = 0.1;
-
-  double last_empty_s_ = 0;
-};
-
 }  // namespace
 
 std::span<const BaselineInfo> baselines() {
-  static constexpr std::array<BaselineInfo, 3> kTable{{
+  static constexpr std::array<BaselineInfo, 2> kTable{{
       {"None", "admits everything",
        [](const Scenario& /*scenario*/) -> std::unique_ptr<Guard> {
          return std::make_unique<None>();
@@ -62,10 +46,6 @@ std::span<const BaselineInfo> baselines() {
       {"QPSLimiter", "a rate limit at 0.965 of the capacity in mean requests",
        [](const Scenario& scenario) -> std::unique_ptr<Guard> {
          return std::make_unique<QpsLimiter>(scenario);
-       }},
-      {"CoDel", "refuses out of the pod's queue what has waited for too long",
-       [](const Scenario& /*scenario*/) -> std::unique_ptr<Guard> {
-         return std::make_unique<CoDel>();
        }},
   }};
   return kTable;

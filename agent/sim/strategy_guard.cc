@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "agent/sim/clock.h"
+
 namespace headgate::sim {
 
 StrategyGuard::StrategyGuard(std::unique_ptr<Strategy> strategy, const Scenario& scenario,
@@ -20,6 +22,16 @@ StrategyGuard::StrategyGuard(std::unique_ptr<Strategy> strategy, const Scenario&
     inputs_.push_back(input);
   }
   decision_.endpoints.resize(inputs_.size());
+  if (auto* codel = dynamic_cast<Codel*>(strategy_.get())) queue_law_ = &codel->queue();
+}
+
+bool StrategyGuard::refuses_waiting(double waited_s, double now_s) {
+  return queue_law_ != nullptr &&
+         queue_law_->drops(Duration(std::llround(waited_s * 1e9)), instant(now_s));
+}
+
+void StrategyGuard::queue_is_empty(double now_s) {
+  if (queue_law_ != nullptr) queue_law_->queue_was_empty(instant(now_s));
 }
 
 void StrategyGuard::observe(const Observation& observation, double now_s) {
@@ -31,7 +43,11 @@ void StrategyGuard::observe(const Observation& observation, double now_s) {
   StrategyInput input{.signals = observation.signals, .endpoints = inputs_};
   input.target = Ratio{options_.target};
   input.restarted = observation.restarted;
+  input.bucket_enforced = options_.enforces_budget;
   strategy_->decide(input, decision_);
+  if (!options_.enforces_budget) {
+    for (EndpointDecision& endpoint : decision_.endpoints) endpoint.depth_s = 0;
+  }
   gate_.publish(decision_, now_s, lease_);
 }
 

@@ -9,6 +9,7 @@
 #include "agent/sim/guard.h"
 #include "agent/sim/kernel_gate.h"
 #include "agent/sim/scenario.h"
+#include "agent/strategies/codel.h"
 
 namespace headgate::sim {
 
@@ -19,12 +20,17 @@ class StrategyGuard final : public Guard {
     double target = 0.9;
     /// The hook counts live connections (sock_ops).
     bool counts_connections = true;
+    /// The hook charges the CPU budget per attempt.
+    bool enforces_budget = true;
   };
   StrategyGuard(std::unique_ptr<Strategy> strategy, const Scenario& scenario, Options options);
 
   bool admits(const Attempt& attempt) override { return gate_.admits(attempt); }
   void see_load(const Load& load) override { gate_.see_load(load); }
   void observe(const Observation& observation, double now_s) override;
+  // Of the strategies only codel looks into the pod.
+  [[nodiscard]] bool refuses_waiting(double waited_s, double now_s) override;
+  void queue_is_empty(double now_s) override;
   [[nodiscard]] double close_share_per_s(double live) const override;
   [[nodiscard]] const Decision* decision() const override { return &decision_; }
   [[nodiscard]] std::vector<Strategy::Threshold> internals() const override {
@@ -33,6 +39,7 @@ class StrategyGuard final : public Guard {
 
  private:
   std::unique_ptr<Strategy> strategy_;
+  AdaptiveCodel* queue_law_ = nullptr;  ///< of strategy_
   Options options_;
   Duration lease_;
   std::vector<EndpointInput> inputs_;
