@@ -117,6 +117,7 @@ class Graded final : public Strategy {
  private:
   void step_cpu(const Signals& signals);
   [[nodiscard]] double cpu_refuse(const Signals& signals) const;
+  [[nodiscard]] std::string_view why_normal(const StrategyInput& in) const;
 
   Settings set_;
   State cpu_ = State::kNormal;
@@ -176,6 +177,44 @@ double Graded::cpu_refuse(const Signals& signals) const {
   return set_.refuse_max * std::clamp(part, 0.0, 1.0);
 }
 
+/// Why nothing is refused, where something could have been: a person who sees a high level or
+/// throttling must not read that all is below its threshold.
+std::string_view Graded::why_normal(const StrategyInput& in) const {
+  enum Cpu { kCpuUnknown, kCpuBelow, kCpuThrottled, kCpuShort, kCpuWords };
+  enum Memory { kMemoryUnknown, kMemoryBelow, kMemoryFlat, kMemoryWords };
+  static constexpr std::string_view kWhy[kCpuWords][kMemoryWords] = {
+      {"neither CPU nor memory is known",
+       "CPU is unknown and refuses nothing; memory is below memory.shed",
+       "CPU is unknown and refuses nothing; memory is above memory.shed, but neither rises nor "
+       "stalls"},
+      {"CPU is below its thresholds; memory has no limit or is unknown",
+       "CPU and memory are below their thresholds",
+       "CPU is below its thresholds; memory is above memory.shed, but neither rises nor stalls"},
+      {"CPU is throttled, but below its thresholds; memory has no limit or is unknown",
+       "CPU is throttled, but below its thresholds; memory is below memory.shed",
+       "CPU is throttled, but below its thresholds; memory is above memory.shed, but neither rises "
+       "nor stalls"},
+      {"CPU is above a threshold, but not for long or nothing waits; memory has no limit or is "
+       "unknown",
+       "CPU is above a threshold, but not for long or nothing waits; memory is below memory.shed",
+       "CPU is above a threshold, but not for long or nothing waits; memory is above memory.shed, "
+       "but neither rises nor stalls"},
+  };
+  const Signals& s = in.signals;
+  Cpu cpu = kCpuBelow;
+  if (!s.cpu_fast.known() || !s.cpu_slow.known()) {
+    cpu = kCpuUnknown;
+  } else if ((*s.cpu_slow).value > set_.enter || (*s.cpu_fast).value >= set_.circuit_open) {
+    cpu = kCpuShort;
+  } else if (s.throttled.value_or(Ratio{0}).value > 0) {
+    cpu = kCpuThrottled;
+  }
+  const Memory memory = !s.memory.known()                     ? kMemoryUnknown
+                        : (*s.memory).value <= in.memory_shed ? kMemoryBelow
+                                                              : kMemoryFlat;
+  return kWhy[cpu][memory];
+}
+
 void Graded::decide(const StrategyInput& in, Decision& out) {
   const Signals& signals = in.signals;
   memory_shed_ = in.memory_shed;
@@ -215,7 +254,7 @@ void Graded::decide(const StrategyInput& in, Decision& out) {
                                   : "memory is above memory.shed, and rises or stalls";
   } else {
     out.state = State::kNormal;
-    out.why = "CPU and memory are below their thresholds";
+    out.why = why_normal(in);
   }
   allocate(std::max(by_cpu, by_memory), in.endpoints, demand_.per_second(), set_.probe,
            out.endpoints);

@@ -185,17 +185,24 @@ json target_policy(const headgate_target_policy& p) {
           {"generation", p.generation}};
 }
 
-json endpoint(const EndpointSnapshot& e) {
-  const bool circuit = (e.policy.flags & HEADGATE_ARM_CIRCUIT) != 0;
+/// What the kernel does with newcomers now: without a lease it admits all, whatever is in the
+/// policy that an earlier decision left there.
+json endpoint(const EndpointSnapshot& e, bool lease_valid) {
+  const bool circuit = lease_valid && (e.policy.flags & HEADGATE_ARM_CIRCUIT) != 0;
+  const double admit = circuit ? 0.0 : lease_valid ? e.decision.admit.value() : 1.0;
+  const headgate_reason reason = circuit       ? HEADGATE_REASON_CIRCUIT
+                                 : lease_valid ? e.decision.reason
+                                               : HEADGATE_REASON_NONE;
   return {{"name", e.name},
           {"port", e.port},
           {"protocol", headgate::to_string(e.protocol)},
           {"criticality", headgate::to_string(e.criticality)},
           {"refuse", headgate::to_string(e.refuse)},
           {"config_line", e.config_line},
-          {"admit_ratio", circuit ? 0.0 : e.decision.admit.value()},
-          {"reason", circuit ? to_string(HEADGATE_REASON_CIRCUIT) : to_string(e.decision.reason)},
+          {"admit_ratio", admit},
+          {"reason", to_string(reason)},
           {"in_flight", e.in_flight_known ? json(e.in_flight) : json(nullptr)},
+          {"beside_gate", e.beside_gate},
           {"policy", endpoint_policy(e.policy)},
           {"counters", counters(e.counters)},
           {"rates_per_second", counters(e.rates)}};
@@ -273,7 +280,7 @@ json target(const TargetSnapshot& t, Duration lease) {
   object["policy"] = target_policy(t.policy);
   json endpoints = json::array();
   for (const EndpointSnapshot& e : t.endpoints) {
-    endpoints.push_back(endpoint(e));
+    endpoints.push_back(endpoint(e, t.lease_valid));
   }
   object["endpoints"] = std::move(endpoints);
   object["hooks"] = hooks(t);

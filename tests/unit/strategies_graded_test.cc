@@ -23,6 +23,28 @@ TEST_F(GradedTest, LeavesAHealthyTargetAlone) {
   EXPECT_EQ(ticks.admit(), 1.0);
 }
 
+// What a person reads beside "normal" must be true of the numbers beside it.
+TEST_F(GradedTest, SaysWhyNothingIsRefused) {
+  ticks.cpu(0.3).memory(0.4).run();
+  EXPECT_EQ(ticks.decision.why, "CPU and memory are below their thresholds");
+  ticks.cpu_unknown().memory(0.4).run();
+  EXPECT_EQ(ticks.decision.why, "CPU is unknown and refuses nothing; memory is below memory.shed");
+  ticks.cpu(0.3).memory(0.95).run(3);
+  EXPECT_EQ(ticks.decision.state, State::kNormal);
+  EXPECT_EQ(ticks.decision.why,
+            "CPU is below its thresholds; memory is above memory.shed, but neither rises nor "
+            "stalls");
+  ticks.memory(0.4);
+  ticks.signals.throttled = Ratio{0.5};
+  ticks.run();
+  EXPECT_EQ(ticks.decision.state, State::kNormal);
+  EXPECT_EQ(ticks.decision.why,
+            "CPU is throttled, but below its thresholds; memory is below memory.shed");
+  ticks.cpu(0.81).run();
+  EXPECT_EQ(ticks.decision.state, State::kNormal) << "for one tick only";
+  EXPECT_EQ(ticks.decision.why.substr(0, 30), "CPU is above a threshold, but ");
+}
+
 TEST_F(GradedTest, BeginsToShedInTheSecondTickAboveEnter) {
   ticks.cpu(0.81).run();
   EXPECT_EQ(ticks.decision.state, State::kNormal);

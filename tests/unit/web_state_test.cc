@@ -56,6 +56,16 @@ TEST(StateJson, CarriesTheSnapshot) {
   EXPECT_TRUE(web["endpoints"][1]["in_flight"].is_null());
 }
 
+TEST(StateJson, WithoutALeaseEverythingIsAdmittedWhateverThePolicySays) {
+  AgentSnapshot agent = busy_snapshot();
+  agent.targets[0].state = State::kUnknown;
+  agent.targets[0].lease_valid = false;
+  agent.targets[0].endpoints[0].policy.flags = HEADGATE_ARM_CIRCUIT;
+  const json grpc = state_of(agent)["targets"][0]["endpoints"][0];
+  EXPECT_EQ(grpc["admit_ratio"], 1.0);
+  EXPECT_EQ(grpc["reason"], "none");
+}
+
 TEST(StateJson, AnUnknownNumberIsNullAndItsReasonIsGiven) {
   AgentSnapshot agent = busy_snapshot();
   agent.targets[0].signals.cpu_slow = Unknown::kFirstSample;
