@@ -270,6 +270,28 @@ TEST_F(AgentTest, C11_InvalidConfigurationKeepsTheLastGoodOne) {
   EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
 }
 
+TEST_F(AgentTest, ConfigurationFileThatIsGoneIsSaidAndTheLastGoodOneStays) {
+  protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
+  const auto reloaded = [&] {
+    return agent_.state()["config"].value("last_reload_successful", true);
+  };
+  std::filesystem::remove(agent_.config_path());
+  EXPECT_TRUE(lab::eventually([&] { return !reloaded(); }, milliseconds(3000)));
+  EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
+  EXPECT_NE(agent_.log().find("the last good one stays"), std::string::npos) << agent_.log();
+  std::filesystem::create_directory(agent_.config_path());
+  EXPECT_TRUE(lab::eventually(
+      [&] {
+        const std::string error = agent_.state()["config"].value("last_error", "");
+        return error.find("it is a directory") != std::string::npos;
+      },
+      milliseconds(3000)));
+  std::filesystem::remove(agent_.config_path());
+  agent_.write_config(config("{fixed: {admit: 0}}"));
+  EXPECT_TRUE(lab::eventually(reloaded, milliseconds(3000))) << agent_.state()["config"].dump(2);
+  EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
+}
+
 TEST_F(AgentTest, InvalidConfigurationAtTheStartIsExit2WithThePlace) {
   agent_.write_config("apiVersion: headgate/v1\ntreshold: 0.8\n");
   const auto ran = run_headgate({"run", "--config=" + agent_.config_path()});
