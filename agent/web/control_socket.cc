@@ -8,12 +8,16 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <filesystem>
+#include <list>
 #include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -26,11 +30,14 @@ namespace {
 
 using json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kSchema = 1;
 constexpr std::size_t kRequestBytesMax = 4096;
 constexpr std::size_t kAnswerBytesMax = 256U << 20;
-constexpr milliseconds kPeerTimeout{2000};
+/// A verb sends its line at once and reads the answer at once.
+constexpr milliseconds kPeerTimeout{1000};
+constexpr std::size_t kPeersMax = 32;  ///< above it the one nearest to its end is dropped
 
 Result<sockaddr_un> address_of(const std::string& path) {
   sockaddr_un address{};
@@ -49,7 +56,9 @@ const sockaddr* generic(const sockaddr_un& address) {
 
 UniqueFd stream_socket() { return UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
 
+/// For the calls that block; 0 would mean for ever.
 void set_timeouts(int fd, milliseconds timeout) {
+  timeout = std::max(timeout, milliseconds(1));
   timeval value{};
   value.tv_sec = timeout.count() / 1000;
   value.tv_usec = (timeout.count() % 1000) * 1000;
@@ -69,17 +78,18 @@ Result<void> send_all(int fd, std::string_view text) {
   return {};
 }
 
-/// Reads up to the first line end, which is not part of the result.
-Result<std::string> receive_line(int fd, std::size_t bytes_max) {
+/// Reads up to the first line end, which is not part of the result; until `deadline` in all.
+Result<std::string> receive_line(int fd, std::size_t bytes_max, Clock::time_point deadline) {
   std::string text;
-  char buffer[16384];
+  std::array<char, 16384> buffer{};
   while (true) {
-    const ssize_t received = recv(fd, buffer, sizeof(buffer), 0);
+    set_timeouts(fd, std::chrono::ceil<milliseconds>(deadline - Clock::now()));
+    const ssize_t received = recv(fd, buffer.data(), buffer.size(), 0);
     if (received < 0) {
       if (errno == EINTR) continue;
       return sys_fail(errno, "receive");
     }
-    const std::string_view chunk(buffer, static_cast<std::size_t>(received));
+    const std::string_view chunk(buffer.data(), static_cast<std::size_t>(received));
     const auto end = chunk.find('\n');
     text += chunk.substr(0, end);
     if (text.size() > bytes_max) {
@@ -90,6 +100,9 @@ Result<std::string> receive_line(int fd, std::size_t bytes_max) {
     }
     if (received == 0) {
       return fail("the other side closed the connection before the end of the line");
+    }
+    if (Clock::now() >= deadline) {
+      return sys_fail(EAGAIN, "receive");
     }
   }
   return fail(fmt::format("a line of more than {} bytes", bytes_max));
@@ -176,7 +189,7 @@ class UnixControlServer final : public ControlServer {
     // moment in which others could connect.
     if (fchmod(listener.get(), 0600) != 0 ||
         bind(listener.get(), generic(*address), sizeof(*address)) != 0 ||
-        listen(listener.get(), 8) != 0) {
+        listen(listener.get(), 64) != 0) {
       return sys_fail(errno, fmt::format("socket {}: cannot listen", path_));
     }
     struct stat made {};
@@ -219,30 +232,117 @@ class UnixControlServer final : public ControlServer {
     return {};
   }
 
+  /// One client: sends a line, gets a line, or is dropped at its deadline.
+  struct Peer {
+    UniqueFd fd;
+    Clock::time_point deadline;
+    std::string in;
+    std::string out;  ///< not empty: the answer, of which `sent` bytes are gone
+    std::size_t sent = 0;
+    bool done = false;
+  };
+
   void serve() {
-    pollfd fds[2] = {{listener_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+    std::vector<pollfd> fds;
     while (true) {
-      if (poll(fds, 2, -1) < 0) {
+      fds.assign({{stop_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}});
+      for (const Peer& peer : peers_) {
+        fds.push_back({peer.fd.get(), static_cast<short>(peer.out.empty() ? POLLIN : POLLOUT), 0});
+      }
+      if (poll(fds.data(), fds.size(), poll_timeout_ms()) < 0) {
         if (errno == EINTR) continue;
         log::error("the control socket does not work any more", {{"errno", errno}});
         return;
       }
-      if (fds[1].revents != 0) {
+      if (fds[0].revents != 0) {
         return;
       }
-      const UniqueFd peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (peer) {
-        serve_one(peer.get());
+      std::size_t i = 2;
+      for (Peer& peer : peers_) {
+        if (fds[i++].revents != 0) {
+          advance(peer);
+        }
+      }
+      const auto now = Clock::now();
+      peers_.remove_if([&](const Peer& peer) { return peer.done || peer.deadline <= now; });
+      if (fds[1].revents != 0) {
+        accept_new();
       }
     }
   }
 
-  void serve_one(int fd) const {
-    set_timeouts(fd, kPeerTimeout);
-    // Read in any case: closing with unread bytes would reset the connection and lose the answer.
-    const auto request = receive_line(fd, kRequestBytesMax);
-    // A client that went away has no use for the answer.
-    static_cast<void>(send_all(fd, answer_to_peer(fd, request) + "\n"));
+  [[nodiscard]] int poll_timeout_ms() const {
+    if (peers_.empty()) {
+      return -1;
+    }
+    const auto left = std::chrono::ceil<milliseconds>(first_to_end()->deadline - Clock::now());
+    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kPeerTimeout.count()));
+  }
+
+  [[nodiscard]] std::list<Peer>::const_iterator first_to_end() const {
+    return std::min_element(peers_.begin(), peers_.end(),
+                            [](const Peer& a, const Peer& b) { return a.deadline < b.deadline; });
+  }
+
+  void accept_new() {
+    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd) {
+      if (errno == EMFILE || errno == ENFILE) {
+        // The pending connection stays readable; without a pause this would spin.
+        std::this_thread::sleep_for(milliseconds(100));
+      }
+      return;
+    }
+    if (peers_.size() >= kPeersMax) {
+      peers_.erase(first_to_end());
+    }
+    peers_.push_back({std::move(fd), Clock::now() + kPeerTimeout, {}, {}, 0, false});
+  }
+
+  void advance(Peer& peer) {
+    if (peer.out.empty()) {
+      read_request(peer);
+    }
+    if (!peer.out.empty()) {
+      write_answer(peer);
+    }
+  }
+
+  // The deadline of reading does not move: a request that comes byte by byte must end, too.
+  void read_request(Peer& peer) {
+    std::array<char, 16384> buffer{};
+    const ssize_t received = recv(peer.fd.get(), buffer.data(), buffer.size(), 0);
+    if (received < 0) {
+      peer.done = errno != EAGAIN && errno != EINTR;
+      return;
+    }
+    peer.in.append(buffer.data(), static_cast<std::size_t>(received));
+    const auto end = peer.in.find('\n');
+    if (std::min(end, peer.in.size()) > kRequestBytesMax) {
+      answer(peer, fail(fmt::format("a line of more than {} bytes", kRequestBytesMax)));
+    } else if (end != std::string::npos) {
+      answer(peer, peer.in.substr(0, end));
+    } else if (received == 0) {
+      answer(peer, fail("the other side closed the connection before the end of the line"));
+    }
+  }
+
+  void answer(Peer& peer, const Result<std::string>& request) {
+    peer.out = answer_to_peer(peer.fd.get(), request) + "\n";
+    peer.deadline = Clock::now() + kPeerTimeout;  // what the handler took is not the peer's
+  }
+
+  static void write_answer(Peer& peer) {
+    const std::string_view rest = std::string_view(peer.out).substr(peer.sent);
+    const ssize_t sent = send(peer.fd.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
+    if (sent < 0) {
+      // A client that went away has no use for the answer.
+      peer.done = errno != EAGAIN && errno != EINTR;
+      return;
+    }
+    peer.sent += static_cast<std::size_t>(sent);
+    peer.done = peer.sent == peer.out.size();
+    peer.deadline = Clock::now() + kPeerTimeout;
   }
 
   [[nodiscard]] std::string answer_to_peer(int fd, const Result<std::string>& request) const {
@@ -277,6 +377,7 @@ class UnixControlServer final : public ControlServer {
   UniqueFd listener_;
   ino_t inode_ = 0;
   dev_t device_ = 0;
+  std::list<Peer> peers_;  // of the thread alone
   std::thread thread_;
 };
 
@@ -290,6 +391,16 @@ Result<json> ask(const std::string& path, milliseconds timeout, std::string_view
   if (!fd) {
     return sys_fail(errno, "socket");
   }
+  // Before connect, which waits where the agent's queue is full (unix_stream_connect, SO_SNDTIMEO).
+  const auto deadline = Clock::now() + timeout;
+  set_timeouts(fd.get(), timeout);
+  const auto no_answer = [&] {
+    return tl::unexpected<Error>(
+        Error{fmt::format("{}: the agent did not answer within {} ms: it hangs, is stopped or gets "
+                          "no CPU; when its lease ends the kernel admits everything",
+                          path, timeout.count()),
+              EAGAIN});
+  };
   if (connect(fd.get(), generic(*address), sizeof(*address)) != 0) {
     const int cause = errno;
     if (cause == ENOENT || cause == ECONNREFUSED) {
@@ -303,16 +414,19 @@ Result<json> ask(const std::string& path, milliseconds timeout, std::string_view
       return tl::unexpected<Error>(
           Error{fmt::format("no permission to connect to {}: run this as root", path), cause});
     }
+    if (cause == EAGAIN) {
+      return no_answer();
+    }
     return sys_fail(cause, fmt::format("connect to {}", path));
   }
-  set_timeouts(fd.get(), timeout);
   if (auto sent = send_all(fd.get(), dump({{"verb", verb}}) + "\n"); !sent) {
-    return tl::unexpected<Error>(sent.error().within(path));
+    return sent.error().sys_errno == EAGAIN ? no_answer()
+                                            : tl::unexpected<Error>(sent.error().within(path));
   }
-  const auto line = receive_line(fd.get(), kAnswerBytesMax);
+  const auto line = receive_line(fd.get(), kAnswerBytesMax, deadline);
   if (!line) {
     if (line.error().sys_errno == EAGAIN) {
-      return fail(fmt::format("{}: the agent did not answer within {} ms", path, timeout.count()));
+      return no_answer();
     }
     return tl::unexpected<Error>(line.error().within(path));
   }

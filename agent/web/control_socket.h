@@ -21,6 +21,7 @@ inline constexpr std::string_view kDefaultSocketPath = "/run/headgate/headgate.s
 ///   {"verb":"off"}, {"verb":"on"}, {"verb":"reload"}  ->  {"schema":1,"ok":true,"result":null}
 ///   failure            ->  {"schema":1,"ok":false,"error":"..."}
 /// Only root and the agent's own user are heard: mode 0600, and the peer's credentials are checked.
+/// A client that is silent keeps nobody waiting, and is dropped after a second.
 class ControlServer {
  public:
   /// Called by the server's thread, one at a time.
@@ -46,11 +47,12 @@ class ControlServer {
   virtual ~ControlServer() = default;
 };
 
-/// The other end. Each call is a connection of its own; errors say what to do.
+/// The other end. Each call is a connection of its own, and ends within `timeout`; errors say what
+/// to do.
 class ControlClient {
  public:
   explicit ControlClient(std::string path = std::string(kDefaultSocketPath),
-                         std::chrono::milliseconds timeout = std::chrono::seconds(5))
+                         std::chrono::milliseconds timeout = std::chrono::seconds(2))
       : path_(std::move(path)), timeout_(timeout) {}
 
   [[nodiscard]] Result<std::string> state() const;   ///< JSON text

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <future>
 #include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -205,11 +206,34 @@ TEST_F(ControlSocket, GarbageIsAnsweredByAnError) {
   EXPECT_TRUE(ControlClient(path_).state().has_value());
 }
 
-TEST_F(ControlSocket, AClientThatSaysNothingBlocksOthersForTwoSecondsAtMost) {
+TEST_F(ControlSocket, ClientsThatSayNothingKeepNobodyWaitingAndAreDroppedAfterASecond) {
   const auto server = start();
   ASSERT_NE(server, nullptr);
-  const UniqueFd silent = connected();
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 100; ++i) {
+    silent.push_back(connected());
+    if (i % 2 == 1) {
+      ASSERT_EQ(send(silent.back().get(), "{", 1, MSG_NOSIGNAL), 1) << "half a request";
+    }
+  }
+  const auto asked = std::chrono::steady_clock::now();
+  const auto state = ControlClient(path_).state();
+  EXPECT_TRUE(state.has_value()) << state.error().message;
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(500));
+  char byte = 0;
+  EXPECT_LE(recv(silent.back().get(), &byte, 1, 0), 0) << "closed by the server";
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(1500));
+}
+
+TEST_F(ControlSocket, AClientThatDoesNotReadItsAnswerKeepsNobodyWaiting) {
+  ControlServer::Handlers large = handlers();
+  large.config = [] { return Result<std::string>(std::string(8U << 20U, 'x')); };
+  const auto server = ControlServer::start(path_, large);
+  ASSERT_TRUE(server.has_value());
+  const UniqueFd lazy = connected();
+  ASSERT_EQ(send(lazy.get(), "{\"verb\":\"config\"}\n", 18, MSG_NOSIGNAL), 18);
   EXPECT_TRUE(ControlClient(path_).state().has_value());
+  EXPECT_EQ(ControlClient(path_).config().value().size(), 8U << 20U);
 }
 
 TEST_F(ControlSocket, AnAgentThatHangsIsATimeOut) {
@@ -221,6 +245,37 @@ TEST_F(ControlSocket, AnAgentThatHangsIsATimeOut) {
   const auto state = ControlClient(path_, std::chrono::milliseconds(100)).state();
   ASSERT_FALSE(state.has_value());
   EXPECT_THAT(state.error().message, HasSubstr("did not answer within 100 ms"));
+}
+
+TEST_F(ControlSocket, AnAgentThatAcceptsNobodyAnyMoreIsATimeOutToo) {
+  // The queue of the listener is full: connect(2) itself would wait for ever.
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
+  const UniqueFd hung(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_un at = address();
+  ASSERT_EQ(bind(hung.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)), 0);
+  ASSERT_EQ(listen(hung.get(), 0), 0);
+  const UniqueFd first = connected();
+  const auto state = ControlClient(path_, std::chrono::milliseconds(200)).state();
+  ASSERT_FALSE(state.has_value());
+  EXPECT_THAT(state.error().message, HasSubstr("did not answer within 200 ms"));
+}
+
+TEST_F(ControlSocket, AnAnswerThatComesByteByByteIsATimeOut) {
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path());
+  const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const sockaddr_un at = address();
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&at), sizeof(at)), 0);
+  ASSERT_EQ(listen(listener.get(), 1), 0);
+  std::thread slow([&] {
+    const UniqueFd peer(accept(listener.get(), nullptr, nullptr));
+    for (int i = 0; i < 40 && send(peer.get(), "x", 1, MSG_NOSIGNAL) == 1; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  });
+  const auto asked = std::chrono::steady_clock::now();
+  EXPECT_FALSE(ControlClient(path_, std::chrono::milliseconds(300)).state().has_value());
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::milliseconds(1000));
+  slow.join();
 }
 
 }  // namespace
