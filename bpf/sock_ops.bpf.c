@@ -8,6 +8,7 @@
  * what lingers in FIN_WAIT for a slow client is no work of the server any more.
  */
 #include "lib/gate.h"
+#include "lib/live.h"
 
 /* include/net/tcp_states.h; the numbers are ABI (enum in linux/bpf.h: BPF_TCP_*) */
 static __always_inline int headgate_is_live(__u32 state)
@@ -53,6 +54,54 @@ headgate_flows_of(const struct headgate_flow_key *flow, __u64 *hash)
 	*hash = headgate_flow_hash(control->hash_key, flow);
 	slot = headgate_flow_set_of(*hash);
 	return bpf_map_lookup_elem(&headgate_flows, &slot);
+}
+
+/* Begins the books of a connection, with its socket. Without them (no memory) its life and bytes
+ * are not known; it is counted all the same.
+ */
+static __always_inline void headgate_open_books(struct bpf_sock_ops *ops, __u32 endpoint,
+						__u32 target)
+{
+	struct headgate_connection fresh = {
+	    .established_ns = bpf_ktime_get_ns(), .endpoint = endpoint, .target = target};
+	struct bpf_sock *sk = ops->sk;
+
+	if (sk)
+		(void)bpf_sk_storage_get(&headgate_connections, sk, &fresh,
+					 BPF_SK_STORAGE_GET_F_CREATE);
+}
+
+static __always_inline void headgate_close_books(struct bpf_sock_ops *ops, __u32 endpoint,
+						 struct headgate_endpoint_state *state,
+						 struct headgate_target_state *target_state,
+						 struct headgate_counters *counters)
+{
+	struct headgate_life_histogram *lives;
+	struct headgate_target_policy *target;
+	struct headgate_connection *connection;
+	struct bpf_sock *sk = ops->sk;
+	__u32 slot = headgate_target_slot, bucket;
+	__u64 life_ns;
+
+	if (!sk)
+		return;
+	connection = bpf_sk_storage_get(&headgate_connections, sk, 0, 0);
+	target = bpf_map_lookup_elem(&headgate_targets, &slot);
+	if (!connection || !target || connection->closed)
+		return;
+	connection->closed = 1;
+	headgate_turn_ends(connection, state);
+	headgate_live_release(connection, target_state,
+			      HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)));
+	lives = bpf_map_lookup_elem(&headgate_lives, &endpoint);
+	if (!lives || !headgate_one_request(connection))
+		return;
+	life_ns = bpf_ktime_get_ns() - connection->established_ns;
+	__sync_fetch_and_add(&counters->responses, 1);
+	__sync_fetch_and_add(&counters->response_ns, life_ns);
+	bucket = headgate_life_bucket(life_ns);
+	if (bucket < HEADGATE_LIFE_BUCKETS)
+		__sync_fetch_and_add(&lives->counts[bucket], 1);
 }
 
 static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int locked)
@@ -118,6 +167,7 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 		__sync_fetch_and_add(&counters->established, 1);
 		__sync_fetch_and_add(&state->in_flight, 1);
 		__sync_fetch_and_add(&target_state->in_flight, 1);
+		headgate_open_books(ops, endpoint, target_slot);
 		known = headgate_flow_find(flows, hash);
 		if (known)
 			headgate_flow_drop(flows, known, locked);
@@ -133,6 +183,7 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 			     ops->bytes_received - (ops->args[0] == BPF_TCP_CLOSE_WAIT));
 	__sync_fetch_and_add(&state->in_flight, -1);
 	__sync_fetch_and_add(&target_state->in_flight, -1);
+	headgate_close_books(ops, endpoint, state, target_state, counters);
 	return 1;
 }
 

@@ -198,7 +198,8 @@ Result<> KernelMaps::map_memory() {
   control_ = map_array<headgate_control>(fd("headgate_control"), 1);
   policies_ = map_array<headgate_endpoint_policy>(fd("headgate_policies"), HEADGATE_MAX_ENDPOINTS);
   targets_ = map_array<headgate_target_policy>(fd("headgate_targets"), HEADGATE_MAX_TARGETS);
-  if (control_ == nullptr || policies_ == nullptr || targets_ == nullptr) {
+  lives_ = map_array<headgate_life_histogram>(fd("headgate_lives"), HEADGATE_MAX_ENDPOINTS);
+  if (control_ == nullptr || policies_ == nullptr || targets_ == nullptr || lives_ == nullptr) {
     return sys_fail(errno, "map the policies into memory");
   }
   if (control_->policy_version != kPolicyVersion) {
@@ -243,6 +244,9 @@ KernelMaps::~KernelMaps() {
   }
   if (targets_ != nullptr) {
     ::munmap(targets_, page_round(sizeof(*targets_) * HEADGATE_MAX_TARGETS));
+  }
+  if (lives_ != nullptr) {
+    ::munmap(lives_, page_round(sizeof(*lives_) * HEADGATE_MAX_ENDPOINTS));
   }
 }
 

@@ -98,6 +98,11 @@ class KernelMaps {
     return target_states_[target];
   }
 
+  /// Lives of the endpoint's closed connections, cumulative; the kernel goes on counting in it.
+  [[nodiscard]] const headgate_life_histogram& lives(std::uint32_t endpoint) const {
+    return lives_[endpoint];
+  }
+
   // -- exemptions: makes the set of `target` (or HEADGATE_EXEMPT_NODE_SET) exactly `sources`
   [[nodiscard]] Result<> set_exempt(std::uint32_t target, const std::vector<ExemptSource>& sources);
 
@@ -126,6 +131,7 @@ class KernelMaps {
   headgate_control* control_ = nullptr;
   headgate_endpoint_policy* policies_ = nullptr;
   headgate_target_policy* targets_ = nullptr;
+  headgate_life_histogram* lives_ = nullptr;
   std::vector<headgate_target_identity> target_ids_;
   std::vector<headgate_endpoint_identity> endpoint_ids_;
   std::vector<std::uint32_t> target_claims_;

@@ -104,6 +104,8 @@ Result<LoadedProgram> load_program(Program program, const Serves& serves, const 
       names = {"headgate_sk_lookup_atomic", "headgate_sk_lookup_locked"};
       break;
     case Program::kSockOps: names = {"headgate_sock_ops_atomic", "headgate_sock_ops_locked"}; break;
+    case Program::kIngress: names = {"headgate_ingress", nullptr}; break;
+    case Program::kEgress: names = {"headgate_egress", nullptr}; break;
     case Program::kNodeConnects: names = {"headgate_node_connects", nullptr}; break;
   }
   if (names.locked == nullptr) {

@@ -13,7 +13,7 @@
 
 namespace headgate {
 
-enum class Program : std::uint8_t { kSkLookup, kSockOps, kNodeConnects };
+enum class Program : std::uint8_t { kSkLookup, kSockOps, kIngress, kEgress, kNodeConnects };
 
 /// A program in the kernel. Only the fd is kept: the object file's copy in memory is gone, because
 /// there is one instance for each network namespace and target.
@@ -26,7 +26,7 @@ struct LoadedProgram {
 /// What one instance of a program is for.
 struct Serves {
   std::uint32_t netns_id = 0;  ///< inode of the network namespace; 0 = all
-  std::uint32_t target = 0;    ///< slot, for sock_ops: it counts the connections of this one only
+  std::uint32_t target = 0;    ///< slot, on a cgroup: it counts what belongs to this one only
 };
 
 /// Loads one instance over the shared maps. Where the kernel has no BPF atomics (< 5.12) the

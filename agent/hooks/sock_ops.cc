@@ -1,68 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/hooks/sock_ops.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <linux/bpf.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 
 #include <fmt/format.h>
 
-#include "agent/base/unique_fd.h"
+#include "agent/hooks/cgroup_directory.h"
 #include "agent/hooks/remedy.h"
 
 namespace headgate {
-namespace {
-
-struct CgroupDirectory {
-  UniqueFd fd;
-  std::uint64_t id = 0;  ///< inode, which is the cgroup id that links report
-};
-
-Result<CgroupDirectory> open_cgroup(const std::string& path) {
-  CgroupDirectory out;
-  out.fd = UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  struct stat st {};
-  if (!out.fd || ::fstat(out.fd.get(), &st) != 0) {
-    return sys_fail(errno, "open " + path);
-  }
-  out.id = st.st_ino;
-  return out;
-}
-
-/// Has the cgroup, or one below it, a process? Kernel threads do not count: they have no exe.
-bool holds_processes(const std::string& directory, bool below) {
-  std::ifstream procs(directory + "/cgroup.procs");
-  for (int pid = 0; procs >> pid;) {
-    std::error_code ec;
-    if (!std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ec).empty()) {
-      return true;
-    }
-  }
-  if (below) {
-    std::error_code ec;
-    for (const auto& entry : std::filesystem::directory_iterator(directory, ec)) {
-      if (entry.is_directory(ec) && holds_processes(entry.path().string(), true)) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-Error no_unified() {
-  return {
-      "this host has no cgroup v2 tree, and cgroup-BPF works nowhere else: connections in "
-      "flight are not known",
-      EOPNOTSUPP};
-}
-
-}  // namespace
 
 Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
                            std::uint32_t netns, bool host_netns) {
@@ -72,7 +22,7 @@ Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
   }
   const auto attach = [&]() -> Result<Instance> {
     if (unified_root_.empty()) {
-      return tl::unexpected<Error>(no_unified());
+      return tl::unexpected<Error>(no_unified("connections in flight are not known"));
     }
     if (maps_.is_detached()) {
       return tl::unexpected<Error>(no_maps());
@@ -196,7 +146,7 @@ Result<> NodeConnectsHook::attach() {
     return tl::unexpected<Error>(error);
   };
   if (unified_root_.empty()) {
-    return failed(no_unified());
+    return failed(no_unified("connects of the node are not known exactly"));
   }
   if (maps_.is_detached()) {
     return failed(no_maps());

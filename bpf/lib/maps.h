@@ -78,6 +78,23 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_flow_set);
 } headgate_flows SEC(".maps");
 
+/* connections of targets, kept with their sockets */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct headgate_connection);
+} headgate_connections SEC(".maps");
+
+/* how long the connections of an endpoint lived */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct headgate_life_histogram);
+} headgate_lives SEC(".maps");
+
 /* attempts that were deferred and wait for their next try */
 HEADGATE_MAP struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -137,6 +137,21 @@ HEADGATE_INLINE __u64 headgate_held(__u64 in_flight, __u64 legacy, __u64 tickets
 	return ((__s64)in_flight > 0 ? in_flight : 0) + legacy + tickets;
 }
 
+/* What a target has received and not answered: see HEADGATE_LIVE_GENERATIONS and lib/live.h. */
+HEADGATE_INLINE __u64 headgate_live_bytes(const struct headgate_target_policy *target,
+					  const struct headgate_target_state *state)
+{
+	const __u64 base = headgate_read(target->live_base);
+	const __u32 now = HEADGATE_LIVE_GENERATION(base);
+	const __u32 of = HEADGATE_LIVE_GENERATIONS - 1;
+	const __s64 bytes =
+	    (__s64)(headgate_read(state->live_bytes) + headgate_read(state->live_aged[now & of]) +
+		    headgate_read(state->live_aged[(now - 1) & of])) -
+	    HEADGATE_LIVE_BASE_BYTES(base);
+
+	return bytes > 0 ? (__u64)bytes : 0;
+}
+
 /* Error diffusion: the fraction is carried on, so that of any n attempts n * share are admitted,
  * to one. Independent coins would add noise and, with retries, let most of them through.
  */
@@ -203,9 +218,9 @@ HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *poli
 	    !headgate_share(state, headgate_read(policy->admit_q32), locked))
 		return HEADGATE_REASON_SHARE;
 	if (flags & HEADGATE_ARM_MEMORY) {
-		__u64 live_bytes = headgate_read(target_state->live_bytes);
+		const __u64 live_bytes = headgate_live_bytes(target, target_state);
 
-		if ((__s64)live_bytes > 0 && live_bytes >= headgate_read(target->live_bytes_max))
+		if (live_bytes && live_bytes >= headgate_read(target->live_bytes_max))
 			return HEADGATE_REASON_MEMORY;
 	}
 	if ((flags & HEADGATE_ARM_BUDGET) &&

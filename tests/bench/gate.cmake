@@ -7,3 +7,8 @@ target_include_directories(verdict_bench PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
 set_target_properties(verdict_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 add_test(NAME bench.verdict COMMAND verdict_bench)
 set_tests_properties(bench.verdict PROPERTIES LABELS bench RUN_SERIAL ON)
+# CPU of admitted traffic with and without the programs on cgroup_skb. Needs root.
+add_executable(payload_bench ${CMAKE_CURRENT_LIST_DIR}/payload_bench.cc)
+target_link_libraries(payload_bench PRIVATE
+  headgate_options headgate_hooks headgate_net_lab PkgConfig::LIBBPF GTest::gtest Threads::Threads)
+set_target_properties(payload_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

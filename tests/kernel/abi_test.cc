@@ -39,6 +39,8 @@ std::vector<Layout> layouts() {
   using counters = headgate_counters;
   using flow = headgate_flow_key;
   using flow_set = headgate_flow_set;
+  using connection = headgate_connection;
+  using lives = headgate_life_histogram;
   using age = headgate_age;
   using exempt = headgate_exempt_key;
   using pit = headgate_pit_key;
@@ -127,6 +129,13 @@ std::vector<Layout> layouts() {
        sizeof(flow),
        {M(flow, netns_id), M(flow, local_port), M(flow, remote_port), M(flow, local_address),
         M(flow, remote_address)}},
+      {"headgate_connection",
+       sizeof(connection),
+       {M(connection, established_ns), M(connection, received_bytes), M(connection, released_bytes),
+        M(connection, turn_bytes), M(connection, endpoint), M(connection, target),
+        M(connection, kind), M(connection, turns), M(connection, generation),
+        M(connection, closed)}},
+      {"headgate_life_histogram", sizeof(lives), {M(lives, counts)}},
       {"headgate_flow_set",
        sizeof(flow_set),
        {M(flow_set, lock), M(flow_set, reserved32), M(flow_set, entries)}},

@@ -27,6 +27,9 @@ namespace {
 
 using test::load_by_name;
 
+constexpr std::array kPrograms = {Program::kSkLookup, Program::kSockOps, Program::kIngress,
+                                  Program::kEgress, Program::kNodeConnects};
+
 struct Kernel {
   int major = 0;
   int minor = 0;
@@ -64,13 +67,13 @@ TEST_F(Load, EveryProgramLoadsInTheVariantThatTheAgentChooses) {
   const Kernel kernel = this_kernel();
   auto maps = KernelMaps::open(PinDirectory::prepare(""));
   ASSERT_TRUE(maps) << maps.error().message;
-  for (const Program program : {Program::kSkLookup, Program::kSockOps, Program::kNodeConnects}) {
+  for (const Program program : kPrograms) {
     const auto loaded = load_program(program, {4711, 0}, **maps);
     ASSERT_TRUE(loaded) << static_cast<int>(program) << ": " << loaded.error().message;
     EXPECT_GT(loaded->id, 0U);
     std::cout << "kernel " << kernel.release << ", program " << static_cast<int>(program) << ": "
               << loaded->variant << "\n";
-    if (program != Program::kNodeConnects) {
+    if (program == Program::kSkLookup || program == Program::kSockOps) {
       EXPECT_EQ(loaded->variant, kernel.has_atomics() ? "atomic" : "spin_lock");
     }
   }
@@ -162,7 +165,7 @@ TEST_F(Load, NeedsNoBtfOfTheKernel) {
       problem = maps.error().message;
       return;
     }
-    for (const Program program : {Program::kSkLookup, Program::kSockOps, Program::kNodeConnects}) {
+    for (const Program program : kPrograms) {
       if (const auto loaded = load_program(program, {4711, 0}, **maps); !loaded) {
         problem = loaded.error().message;
       }

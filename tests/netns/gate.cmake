@@ -4,6 +4,8 @@ headgate_test(gate_test netns
   SOURCES gate_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
 headgate_test(defer_test netns
   SOURCES defer_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
+headgate_test(payload_test netns
+  SOURCES payload_test.cc LIBS headgate_hooks headgate_decision headgate_net_lab PkgConfig::LIBBPF)
 headgate_test(restart_test lease
   SOURCES restart_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
 # An agent's data plane that can be killed.

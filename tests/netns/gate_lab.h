@@ -24,6 +24,7 @@
 #include "agent/dataplane/kernel_maps.h"
 #include "agent/dataplane/net.h"
 #include "agent/dataplane/programs.h"
+#include "agent/hooks/cgroup_skb.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
 #include "tests/support/net_lab.h"
@@ -168,6 +169,7 @@ class GateLab {
         maps(open_maps(*pins)),
         gate(*maps, *pins),
         connections(*maps, *pins, unified),
+        payload(*maps, *pins, unified),
         node_connects(*maps, *pins, unified) {}
 
   /// The port on every address of a namespace, gated; admits everything until told otherwise.
@@ -196,6 +198,10 @@ class GateLab {
     port.policy.flags |= HEADGATE_TICKETS_SETTLED;
     port.publish();
   }
+  /// cgroup_skb on the cgroup of a target that counts connections already.
+  void count_payload(Port& port, const Cgroup& cgroup, const Namespace& netns) {
+    must(payload.hold(port.target(), cgroup.path(), netns.inode()));
+  }
   static void must(const Result<>& result) {
     if (!result) {
       throw SetupError(result.error().message);
@@ -206,6 +212,7 @@ class GateLab {
   std::unique_ptr<KernelMaps> maps;
   SkLookupHook gate;
   SockOpsHook connections;
+  CgroupSkbHook payload;
   NodeConnectsHook node_connects;
 
  private:

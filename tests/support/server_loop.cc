@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <string_view>
 #include <unordered_map>
 
 #include "agent/base/unique_fd.h"
@@ -131,7 +132,7 @@ class Loop {
       }
       ++counters_.accepted;
       const int fd = connection.get();
-      if (options_.mode == ServerMode::kEcho) {
+      if (options_.mode != ServerMode::kHold) {
         watch(fd, EPOLLIN);
       }
       connections_.emplace(fd, std::move(connection));
@@ -144,8 +145,15 @@ class Loop {
       const ssize_t got = ::recv(fd, data.data(), data.size(), 0);
       if (got > 0) {
         counters_.received_bytes += static_cast<std::uint64_t>(got);
+        std::string_view answer(data.data(), static_cast<std::size_t>(got));
+        if (options_.mode == ServerMode::kSay) {
+          const std::size_t mark = answer.rfind('>');
+          answer = mark == answer.npos ? "" : answer.substr(mark + 1);
+        }
         // Small messages only: what does not fit into the send buffer is a test's mistake.
-        (void)::send(fd, data.data(), static_cast<std::size_t>(got), MSG_NOSIGNAL);
+        if (!answer.empty()) {
+          (void)::send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+        }
         continue;
       }
       if (got < 0 && errno == EINTR) {

@@ -11,6 +11,7 @@ enum class ServerMode : std::uint8_t {
   kEcho,   ///< sends back what comes, closes when the client does
   kClose,  ///< closes at once
   kHold,   ///< never reads, never closes: a client that leaves makes a CLOSE_WAIT
+  kSay,    ///< reads all, sends back what follows a '>' in what it has read at once
 };
 
 struct ServerOptions {

@@ -3,4 +3,6 @@
 headgate_test(verdict_test unit SOURCES verdict_test.cc LIBS rapidcheck)
 headgate_test(outstanding_test unit SOURCES outstanding_test.cc LIBS rapidcheck)
 headgate_test(flows_test unit SOURCES flows_test.cc)
+headgate_test(live_test unit SOURCES live_test.cc LIBS headgate_decision rapidcheck)
+target_include_directories(live_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
 target_include_directories(flows_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
