@@ -19,14 +19,46 @@ std::uint64_t charge_ns(double charge_s) {
 
 bool has_budget(const EndpointDecision& endpoint) { return usable(endpoint.depth_s); }
 
+std::uint64_t packed(headgate_action action, unsigned reason) {
+  return static_cast<std::uint64_t>(action) << (8U * reason);
+}
+
 std::uint64_t pack_actions(headgate_action refuse) {
   std::uint64_t actions = 0;
   for (unsigned reason = HEADGATE_REASON_NONE + 1; reason < HEADGATE_REASON_COUNT; ++reason) {
-    const headgate_action action =
-        reason == HEADGATE_REASON_WAITED ? HEADGATE_ACTION_RESET : refuse;
-    actions |= static_cast<std::uint64_t>(action) << (8U * reason);
+    actions |= packed(reason == HEADGATE_REASON_WAITED ? HEADGATE_ACTION_RESET : refuse, reason);
   }
   return actions;
+}
+
+/// How long attempts may wait under auto: a queue of one second is served well before any deadline.
+constexpr double kAutoWait_s = 1;
+
+/// refuse: auto. What waits already goes on waiting, also where nobody new may.
+void defer_what_can_be_served(headgate_endpoint_policy& policy, const EndpointDecision& endpoint,
+                              const Decision& decision, const PolicyContext& context) {
+  const auto served =
+      usable(context.closes_per_s)
+          ? static_cast<std::uint64_t>(std::min(context.closes_per_s * kAutoWait_s, 1e9))
+          : std::uint64_t{0};
+  policy.waiting_max = has_budget(endpoint) ? decision.waiting_max : 0;
+  policy.waiting_max_other = served;
+  if (policy.waiting_max > 0 || context.somebody_waits) {
+    policy.actions |= packed(HEADGATE_ACTION_DEFER, HEADGATE_REASON_BUDGET);
+  }
+  if (served > 0 || context.somebody_waits) {
+    policy.actions |= packed(HEADGATE_ACTION_DEFER, HEADGATE_REASON_CONNECTIONS) |
+                      packed(HEADGATE_ACTION_DEFER, HEADGATE_REASON_MEMORY);
+    // A circuit that a law without a budget opens is a share of nothing.
+    if (has_budget(endpoint)) {
+      policy.actions |= packed(HEADGATE_ACTION_DEFER, HEADGATE_REASON_CIRCUIT);
+    }
+  }
+  constexpr std::uint64_t kDeferring =
+      HEADGATE_ARM_BUDGET | HEADGATE_ARM_CONNECTIONS | HEADGATE_ARM_MEMORY | HEADGATE_ARM_CIRCUIT;
+  // Ages cost a look-up each try: an idle gate keeps none.
+  const bool may = policy.actions != 0 && (policy.flags & kDeferring) != 0;
+  if (may || context.somebody_waits) policy.flags |= HEADGATE_MAY_DEFER;
 }
 
 std::uint64_t armed(const EndpointDecision& endpoint, const Decision& decision,
@@ -69,6 +101,10 @@ headgate_endpoint_policy make_endpoint_policy(const EndpointDecision& endpoint,
 
   policy.admit_q32 = endpoint.admit.q32();
   policy.actions = pack_actions(refuse);
+  policy.waiting_max = policy.waiting_max_other = kUnbounded;
+  if (context.automatic && context.may_defer) {
+    defer_what_can_be_served(policy, endpoint, decision, context);
+  }
 
   const bool budget = has_budget(endpoint);
   policy.charge_request_ns = budget ? charge_ns(endpoint.charge_request_s) : 0;
@@ -120,6 +156,7 @@ headgate_target_policy make_target_policy(const Decision& decision,
   policy.connections_max = decision.connections_max;
   policy.connections_legacy = context.connections_legacy;
   policy.tickets_written_off = context.tickets_written_off;
+  policy.live_base = context.live_base;
   policy.generation = context.generation;
   return policy;
 }

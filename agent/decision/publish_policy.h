@@ -14,7 +14,13 @@ namespace headgate {
 struct PolicyContext {
   headgate_action refuse = HEADGATE_ACTION_RESET;  ///< for every reason but WAITED
   bool may_defer = false;                          ///< false: DEFER becomes RESET (no pit, not TCP)
-  bool observe = false;                            ///< judge and count, refuse nothing
+  /// refuse: auto. DEFER where what waits will be served in time, RESET at once where not: for the
+  /// budget up to Decision::waiting_max, for caps and memory up to what closes in a second; a share
+  /// and a rate defer nothing (a share that defers sheds nothing). Needs may_defer.
+  bool automatic = false;
+  double closes_per_s = 0;      ///< connections that end, of the whole target
+  bool somebody_waits = false;  ///< attempts deferred before are not settled yet
+  bool observe = false;         ///< judge and count, refuse nothing
   Probability max_refuse = Probability::always();
   bool exempt_node = false;       ///< the node's own connects, known by sock_ops
   bool exempt_sources = false;    ///< sources are to be looked up in headgate_exempt
@@ -37,6 +43,7 @@ struct TargetPolicyContext {
   std::uint64_t waiting_written_off = 0;
   std::uint64_t tickets_written_off = 0;
   std::uint64_t connections_legacy = 0;
+  std::uint64_t live_base = 0;    ///< see LiveAges
   double largest_request_kb = 0;  ///< for the largest charge; 0 = sizes are not charged
   std::uint32_t generation = 0;
 };

@@ -297,7 +297,7 @@ headgate_resolve(const struct headgate_endpoint_policy *policy,
 		 const struct headgate_age *age, __u64 now_ns, const int locked)
 {
 	struct headgate_answer answer = {HEADGATE_ADMIT, HEADGATE_CAUSE_STALE};
-	__u64 age_ns, gap_ns;
+	__u64 age_ns, gap_ns, waiting, own_max;
 	__u32 action;
 
 	if (headgate_lease_expired(target, now_ns))
@@ -342,11 +342,15 @@ headgate_resolve(const struct headgate_endpoint_policy *policy,
 			answer.cause = HEADGATE_CAUSE_EXPIRED;
 			return answer;
 		}
-	} else if (headgate_outstanding(headgate_read(target_state->waiting_started),
-					headgate_read(target_state->waiting_settled),
-					headgate_read(target->waiting_written_off)) >=
-		   headgate_read(target->waiting_max)) {
-		return answer; /* no more may wait: refused at once */
+	} else {
+		waiting = headgate_outstanding(headgate_read(target_state->waiting_started),
+					       headgate_read(target_state->waiting_settled),
+					       headgate_read(target->waiting_written_off));
+		own_max = reason == HEADGATE_REASON_BUDGET
+			      ? headgate_read(policy->waiting_max)
+			      : headgate_read(policy->waiting_max_other);
+		if (waiting >= own_max || waiting >= headgate_read(target->waiting_max))
+			return answer; /* no more may wait: refused at once */
 	}
 	answer.verdict = HEADGATE_DEFER;
 	return answer;

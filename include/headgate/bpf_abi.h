@@ -129,8 +129,8 @@ struct headgate_endpoint_policy {
   __u32 parent;              /* endpoint of the port, where level is ROUTE */
   __u32 generation;          /* tick that wrote this; shown by explain */
   __u64 defer_deadline_ns;   /* a deferred attempt is reset at its last try before this age */
-  __u64 waiting_max;         /* BUDGET defers a new attempt while fewer wait at the target */
-  __u64 waiting_max_other;   /* the same for every other reason */
+  __u64 waiting_max;         /* a new attempt is deferred for BUDGET while fewer wait */
+  __u64 waiting_max_other;   /* the same for every other reason; those of the whole target count */
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_policy, 160);
 

@@ -114,6 +114,7 @@ int bench(const std::string& program_name) {
     of_target.bucket_charge_max_ns = 1000;
     headgate_endpoint_policy policy{};
     policy.flags = flags;
+    policy.waiting_max = policy.waiting_max_other = 1000;
     policy.target = target;
     policy.defer_deadline_ns = ~std::uint64_t{0} >> 2;
     policy.admit_q32 = Probability::admitting(admit).q32();

@@ -52,6 +52,7 @@ class VerdictRun : public ::testing::TestWithParam<const char*> {
     policy.defer_deadline_ns = 8'000'000'000;
     of_target.defer_deadline_ns = 8'000'000'000;
     of_target.waiting_max = 100;
+    policy.waiting_max = policy.waiting_max_other = 1'000'000;
     of_target.valid_until_ns = ~std::uint64_t{0} >> 1;
   }
   static Instant now() { return std::chrono::steady_clock::now(); }

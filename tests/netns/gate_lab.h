@@ -95,6 +95,7 @@ class Port {
     policy.defer_deadline_ns = ns(std::chrono::seconds(8));
     target_policy.defer_deadline_ns = policy.defer_deadline_ns;
     target_policy.waiting_max = 20000;
+    policy.waiting_max = policy.waiting_max_other = 20000;
   }
 
   /// Stores both policies; the lease runs from now.

@@ -147,6 +147,78 @@ TEST(EndpointPolicy, PacksOneActionAReasonAndAlwaysResetsWhatHasWaited) {
   EXPECT_NE(policy.flags & HEADGATE_MAY_DEFER, 0U);
 }
 
+// ---- refuse: auto
+
+Decision with_budget(std::uint64_t waiting_max) {
+  Decision decision = one_endpoint();
+  decision.endpoints[0].charge_request_s = 0.01;
+  decision.endpoints[0].depth_s = 0.05;
+  decision.waiting_max = waiting_max;
+  return decision;
+}
+PolicyContext automatic(double closes_per_s = 0, bool somebody_waits = false) {
+  PolicyContext context;
+  context.automatic = true;
+  context.may_defer = true;
+  context.closes_per_s = closes_per_s;
+  context.somebody_waits = somebody_waits;
+  return context;
+}
+
+TEST(AutoPolicy, BudgetDefersAsManyAsTheLawAllows) {
+  const auto policy = policy_of(with_budget(150), automatic());
+  EXPECT_EQ(policy.waiting_max, 150U);
+  EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_BUDGET), HEADGATE_ACTION_DEFER);
+  EXPECT_NE(policy.flags & HEADGATE_MAY_DEFER, 0U);
+  EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_CONNECTIONS), HEADGATE_ACTION_RESET);
+}
+
+TEST(AutoPolicy, CapsAndMemoryDeferWhatClosesInASecond) {
+  Decision decision = with_budget(0);
+  decision.connections_max = 10;
+  decision.live_bytes_max = 1000;
+  const auto policy = policy_of(decision, automatic(80.5));
+  EXPECT_EQ(policy.waiting_max_other, 80U);
+  EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_CONNECTIONS), HEADGATE_ACTION_DEFER);
+  EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_MEMORY), HEADGATE_ACTION_DEFER);
+  EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_CIRCUIT), HEADGATE_ACTION_DEFER);
+  EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_BUDGET), HEADGATE_ACTION_RESET);
+  EXPECT_NE(policy.flags & HEADGATE_MAY_DEFER, 0U);
+}
+
+TEST(AutoPolicy, ShareAndRateAndACircuitWithoutABudgetResetAtOnce) {
+  Decision decision = one_endpoint();
+  decision.circuit_open = true;
+  decision.waiting_max = 100;  // there is no budget that it could belong to
+  decision.endpoints[0].admit = Probability::admitting(.5);
+  decision.endpoints[0].rate_per_s = 10;
+  const auto policy = policy_of(decision, automatic(50));
+  for (const headgate_reason reason :
+       {HEADGATE_REASON_SHARE, HEADGATE_REASON_RATE, HEADGATE_REASON_CIRCUIT,
+        HEADGATE_REASON_BUDGET, HEADGATE_REASON_WAITED}) {
+    EXPECT_EQ(action_of(policy.actions, reason), HEADGATE_ACTION_RESET) << reason;
+  }
+}
+
+TEST(AutoPolicy, WhoWaitsGoesOnWaitingAndIsFoundAgain) {
+  const auto policy = policy_of(with_budget(0), automatic(0, true));
+  EXPECT_EQ(policy.waiting_max, 0U);
+  EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_BUDGET), HEADGATE_ACTION_DEFER);
+  EXPECT_NE(policy_of(one_endpoint(), automatic(0, true)).flags & HEADGATE_MAY_DEFER, 0U);
+}
+
+TEST(AutoPolicy, IdleGateKeepsNoAges) {
+  EXPECT_EQ(policy_of(one_endpoint(), automatic(100)).flags, 0U);
+}
+
+TEST(AutoPolicy, ResetsWhereNothingCanBeDeferred) {
+  PolicyContext context = automatic(100);
+  context.may_defer = false;
+  const auto policy = policy_of(with_budget(150), context);
+  EXPECT_EQ(policy.actions, 0U);
+  EXPECT_EQ(policy.flags & HEADGATE_MAY_DEFER, 0U);
+}
+
 TEST(EndpointPolicy, ResetsWhereItMayNotDefer) {
   PolicyContext context;
   context.refuse = HEADGATE_ACTION_DEFER;

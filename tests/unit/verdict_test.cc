@@ -38,6 +38,7 @@ struct Gate {
   explicit Gate(bool use_lock) : locked(use_lock ? 1 : 0) {
     target.valid_until_ns = kNever;
     target.waiting_max = 1000;
+    policy.waiting_max = policy.waiting_max_other = kNever;
     target.defer_deadline_ns = 8 * kSecond;
     policy.defer_deadline_ns = 8 * kSecond;
     policy.actions = all_actions(HEADGATE_ACTION_RESET);
@@ -522,6 +523,30 @@ TEST_P(Verdict, NoMoreMayWaitThanTheCap) {
   EXPECT_EQ(gate.answer(HEADGATE_REASON_CIRCUIT, 0, &age).verdict, HEADGATE_DEFER);
   gate.target_state.waiting_settled = 100;  // more settled than started: a slot with a past
   EXPECT_EQ(gate.answer(HEADGATE_REASON_CIRCUIT).verdict, HEADGATE_DEFER);
+}
+
+/// refuse: auto gives the budget and the other reasons bounds of their own.
+TEST_P(Verdict, BoundOfAReasonHoldsBesideThatOfTheTarget) {
+  gate.policy.flags = HEADGATE_ARM_BUDGET | HEADGATE_MAY_DEFER;
+  gate.policy.actions = all_actions(HEADGATE_ACTION_DEFER);
+  gate.policy.waiting_max = 20;
+  gate.policy.waiting_max_other = 5;
+  const auto verdict_at = [&](std::uint64_t waiting, headgate_reason reason) {
+    gate.target_state.waiting_started = waiting;
+    return gate.answer(reason).verdict;
+  };
+  EXPECT_EQ(verdict_at(19, HEADGATE_REASON_BUDGET), HEADGATE_DEFER);
+  EXPECT_EQ(verdict_at(20, HEADGATE_REASON_BUDGET), HEADGATE_RESET);
+  EXPECT_EQ(verdict_at(4, HEADGATE_REASON_CONNECTIONS), HEADGATE_DEFER);
+  EXPECT_EQ(verdict_at(5, HEADGATE_REASON_CONNECTIONS), HEADGATE_RESET);
+  EXPECT_EQ(verdict_at(5, HEADGATE_REASON_MEMORY), HEADGATE_RESET);
+  gate.policy.waiting_max = 0;
+  EXPECT_EQ(verdict_at(0, HEADGATE_REASON_BUDGET), HEADGATE_RESET);
+  // who waits already goes on waiting
+  const headgate_age age{gate.now - kSecond, gate.now - kSecond, 0, 0};
+  EXPECT_EQ(gate.answer(HEADGATE_REASON_BUDGET, 0, &age).verdict, HEADGATE_DEFER);
+  gate.policy.waiting_max = 2000;  // the target's own bound
+  EXPECT_EQ(verdict_at(1000, HEADGATE_REASON_BUDGET), HEADGATE_RESET);
 }
 
 // ------------------------------------------------------------------------------- both variants
