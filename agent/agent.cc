@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/agent.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -18,6 +19,7 @@
 
 #include "agent/base/log.h"
 #include "agent/base/service.h"
+#include "agent/cgroup/parse.h"
 #include "agent/hooks/remedy.h"
 #include "agent/strategies/registry.h"
 #include "agent/version.h"
@@ -101,8 +103,8 @@ void Agent::discover(Instant now) {
     return;
   }
   discover_at_ = now + kLookForMore;
-  const Shared shared{hierarchy_,      locator_,         *maps_,        *gate_,    *connections_,
-                      *node_connects_, addresses_.get(), machine_cpus_, listeners_};
+  const Shared shared{hierarchy_,      locator_,         *maps_,        *gate_, *connections_,
+                      *node_connects_, addresses_.get(), machine_cpus_, load1_, listeners_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -163,6 +165,9 @@ void Agent::look_for(Configured& configured, const Shared& shared, Instant now) 
 
 void Agent::once_a_second(Instant now) {
   machine_cpus_ = machine_cpus();
+  std::array<char, 128> buffer{};
+  const KeptFile::Text load = load_average_.read(AT_FDCWD, /*may_open=*/true, buffer);
+  load1_ = load.ok() ? parse_load1(load.text) : load.problem;
   if (addresses_ != nullptr && addresses_->refresh()) {
     std::vector<ExemptSource> own;
     for (const IpAddress& address : addresses_->addresses()) {
@@ -204,7 +209,8 @@ void Agent::collect_orphans(Instant now) {
 Agent::Agent(AgentOptions options, Hierarchy hierarchy)
     : options_(std::move(options)),
       hierarchy_(hierarchy),
-      locator_(std::move(hierarchy), options_.proc_root) {}
+      locator_(std::move(hierarchy), options_.proc_root),
+      load_average_(options_.proc_root + "/loadavg") {}
 
 Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
   auto hierarchy = Hierarchy::detect(options.cgroup_root, options.proc_root);

@@ -15,6 +15,7 @@
 #include "agent/base/service.h"
 #include "agent/base/unique_fd.h"
 #include "agent/cgroup/hierarchy.h"
+#include "agent/cgroup/kept_file.h"
 #include "agent/config/config.h"
 #include "agent/config/load.h"
 #include "agent/config/watch.h"
@@ -106,6 +107,8 @@ class Agent final : public SnapshotSource {
   std::unique_ptr<ConfigWatcher> watcher_;
   bool standby_ = true;
   unsigned machine_cpus_ = machine_cpus();
+  KeptFile load_average_;
+  Measured<double> load1_;
 
   // Destroyed in reverse order: targets give their hooks back, hooks their maps.
   std::unique_ptr<KernelMaps> maps_;

@@ -214,7 +214,7 @@ bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
   }
   const State before = decision_.state;
   sample_ = sampler_->sample(now);
-  const Signals& signals = deriver_.update(sample_, lease_, shared_.machine_cpus);
+  const Signals& signals = deriver_.update(sample_, lease_, shared_.machine_cpus, shared_.load1);
   decide(now, signals);
   publish(now, generation);
   remember(before, unix_ms);
@@ -229,6 +229,7 @@ void ProtectedTarget::begin(Instant now, std::uint32_t generation) {
 
 void ProtectedTarget::decide(Instant now, const Signals& signals) {
   collect_activity();
+  decision_.reset();  // what a strategy leaves alone does not refuse
   strategy_->decide({signals, inputs_, config_.target, config_.memory.shed, config_.memory.open,
                      config_.memory.close},
                     decision_);

@@ -40,6 +40,7 @@ struct Shared {
   NodeConnectsHook& node_connects;
   const NodeAddresses* addresses;  ///< nullptr: not known
   const unsigned& machine_cpus;    ///< 0: not known
+  const Measured<double>& load1;   ///< of the node
   ListenerTable& listeners;
 };
 

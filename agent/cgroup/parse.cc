@@ -120,6 +120,25 @@ Measured<std::uint64_t> parse_number(std::string_view text) {
   return number ? Measured<std::uint64_t>(*number) : Unknown::kParse;
 }
 
+Measured<double> parse_load1(std::string_view text) {
+  const auto line = only_line(text);
+  if (!line) {
+    return Unknown::kParse;
+  }
+  std::string_view rest = *line;
+  const std::string_view word = next_word(rest);
+  const auto point = word.find('.');
+  if (point == std::string_view::npos || word.size() - point != 3) {
+    return Unknown::kParse;
+  }
+  const auto whole = whole_number<std::uint64_t>(word.substr(0, point));
+  const auto hundredths = whole_number<std::uint64_t>(word.substr(point + 1));
+  if (!whole || !hundredths || next_word(rest).empty()) {
+    return Unknown::kParse;
+  }
+  return static_cast<double>(*whole) + static_cast<double>(*hundredths) / 100;
+}
+
 Measured<double> parse_cpu_max(std::string_view text) {
   auto line = only_line(text);
   if (!line) {

@@ -56,6 +56,9 @@ struct CpuStat {
 /// "key value" in memory.events and memory.oom_control: "max", "oom_kill".
 [[nodiscard]] Measured<std::uint64_t> parse_keyed(std::string_view text, std::string_view key);
 
+/// /proc/loadavg: the mean of the last minute, its first number; [0, inf).
+[[nodiscard]] Measured<double> parse_load1(std::string_view text);
+
 /// cpu.pressure, memory.pressure: total of the "some" line, in us.
 [[nodiscard]] Measured<std::uint64_t> parse_pressure_some_us(std::string_view text);
 

@@ -50,8 +50,9 @@ Measured<Ratio> SignalDeriver::share_of_time(const Rise& rise_us) {
 }
 
 const Signals& SignalDeriver::update(const Sample& sample, Duration stale_after,
-                                     unsigned machine_cpus) {
+                                     unsigned machine_cpus, Measured<double> load1) {
   signals_.at = sample.at;
+  signals_.load1 = load1;
   signals_.interval = has_previous_ ? sample.at - previous_at_ : Duration::zero();
   signals_.interval = std::max(signals_.interval, Duration::zero());
   has_previous_ = true;

@@ -32,7 +32,9 @@ class SignalDeriver {
   /// `machine_cpus` is the number of CPUs of the machine: usage that they could not have spent
   /// between two samples is kImpossible (a counter that was set, or misread), because one such
   /// number would otherwise shut the gate for seconds. 0 = not known, everything is believed.
-  const Signals& update(const Sample& sample, Duration stale_after, unsigned machine_cpus = 0);
+  /// `load1` is passed through: it is the node's and not the target's.
+  const Signals& update(const Sample& sample, Duration stale_after, unsigned machine_cpus = 0,
+                        Measured<double> load1 = Unknown::kNotRead);
   [[nodiscard]] const Signals& signals() const { return signals_; }
   /// Samples whose CPU counter was no number to go by, by cause; for the error metric.
   struct Distrusted {

@@ -49,6 +49,15 @@ INSTANTIATE_TEST_SUITE_P(Texts, CpuMaxGarbage,
                                            "100000\n100000\n", "9223372036854775808 100000",
                                            "0x10 100000", "+100000 100000", " "));
 
+TEST(Load1, IsTheFirstNumberOfLoadavg) {
+  EXPECT_TRUE(known(parse_load1("0.20 0.18 0.12 1/80 11206\n"), 0.20));
+  EXPECT_TRUE(known(parse_load1("1234.56 0.18 0.12 1/80 11206\n"), 1234.56));
+  for (const char* garbage : {"", "\n", "0.20\n", "x 0.18\n", "-1.00 0.18\n", "1 2 3\n",
+                              "1.2 3.4\n", ".20 0.18\n", "0.2x 0.18\n", "0.200 0.18\n"}) {
+    EXPECT_TRUE(unknown(parse_load1(garbage), Unknown::kParse)) << garbage;
+  }
+}
+
 TEST(CpuMax, KeepsFractionsOfACore) {
   EXPECT_TRUE(known(parse_cpu_max("125000 100000\n"), 1.25));
   EXPECT_TRUE(known(parse_cpu_max("1000 1000000\n"), 0.001));

@@ -389,6 +389,17 @@ TEST(MemoryDetails, CountARiseOnceAndKeepThePressureUntilTheNextRead) {
   EXPECT_NEAR((*deriver.signals().memory_pressure).value, 0.2, 1e-12);
 }
 
+TEST(Load1, IsWhatTheCallerReadOfTheNode) {
+  Target target;
+  SignalDeriver deriver;
+  EXPECT_EQ(deriver.update(target.sample, kStaleAfter).load1.reason, Unknown::kNotRead);
+  const Sample& next = target.run(0.1, 100ms).sample;
+  EXPECT_EQ(*deriver.update(next, kStaleAfter, 0, 2.5).load1, 2.5);
+  const Sample& last = target.run(0.1, 100ms).sample;
+  EXPECT_EQ(deriver.update(last, kStaleAfter, 0, Unknown::kMissing).load1.reason, Unknown::kMissing)
+      << "never an old one";
+}
+
 TEST(SignalModel, LetsARestartGoOnWhereItWas) {
   Target target;
   SignalDeriver before = steady(target, 0.88);
