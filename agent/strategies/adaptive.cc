@@ -55,12 +55,16 @@ constexpr double kExitAfter_s = 0.5;
 constexpr double kFewArrivals = 25;
 constexpr double kFull = 0.995;
 constexpr unsigned kWindowsForBucket = 10;
+constexpr unsigned kInformedWindowsForBucket = 5;
 constexpr double kLeastRateShare = 0.03;
 constexpr double kLeastDepthRequests = 3;
 constexpr double kCalmDepthRequests = 14;
 constexpr double kCalmDepth_s = 0.1;
 constexpr double kAloneRate = 1.05;
 constexpr double kBelowSaturation = 0.01;
+constexpr unsigned kKeptFull = 3;
+constexpr double kKeptHidden = 1.1;
+constexpr double kFullLong_s = 1.2;
 constexpr unsigned kDoubtfulMost = 5;
 constexpr unsigned kLongSaturated = 4;
 constexpr double kGiveWay = 0.02;  ///< of the budget, per interval
@@ -69,6 +73,9 @@ constexpr unsigned kSettleIntervals = 5;
 constexpr double kWaitingBudget_s = 1.0;
 constexpr double kWaitingMost = 20'000;
 constexpr double kCountMost = 1e9;
+constexpr double kDemandMost = 1e6;  ///< of the capacity
+constexpr double kLeastCores = 1e-3;
+constexpr double kMostCores = 1e5;
 constexpr double kSoftUse = 1.3;  ///< a CFS burst carries at most one quota over
 constexpr unsigned kSoftIntervals = 5;
 constexpr double kGuardLeast = 16;
@@ -288,8 +295,11 @@ class Adaptive final : public Strategy {
   Interval interval_;
 
   // verdicts
-  bool saturated_ = false, by_cpu_ = false, throttled_ = false, doubtful_ = false;
+  bool saturated_ = false, by_cpu_ = false, throttled_ = false, doubtful_ = false,
+       contradiction_ = false;
   unsigned doubtful_intervals_ = 0;
+  double full_for_s_ = 0;
+  unsigned full_intervals_ = 0;
   unsigned loss_intervals_ = 0, saturated_intervals_ = 0, search_ = 0;
   unsigned soft_intervals_ = 0;
   bool soft_ = false;
@@ -380,7 +390,7 @@ void Adaptive::gather(const StrategyInput& in) {
     const double closed = number(a.closed);
     offered_[i] += number(a.offered);
     admitted_[i] += requests;
-    in_flight_[i] = a.in_flight;
+    in_flight_[i] = std::min<std::uint64_t>(a.in_flight, std::uint64_t{1} << 30U);
     sizes_known_[i] = a.sizes_known;
     double kb = 0;
     if (a.sizes_known) {
@@ -459,14 +469,16 @@ void Adaptive::decide(const StrategyInput& in, Decision& out) {
   last_at_ = signals.at;
 
   gather(in);
-  double inflow = 0;
   double requests = 0;
+  double kb = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     requests += admitted_[i];
-    inflow += admitted_[count_ + i];
+    kb += admitted_[count_ + i];
   }
-  const double since_s = gathered_s_ + tick_s;
-  memory_.update(in, tick_s, (inflow > 0 ? inflow : requests) / since_s);
+  // What kept connections bring is not seen before they close.
+  const double inflow =
+      connections_.kept() ? -1 : (kb > 0 ? kb : requests) / (gathered_s_ + tick_s);
+  memory_.update(in, tick_s, inflow);
   if (set_.live_budget) live_.update(in, tick_s);
   if (set_.deaths && (in.restarted || signals.oom_kills.value_or(0) > 0)) {
     settle_ = kSettleIntervals;
@@ -475,7 +487,7 @@ void Adaptive::decide(const StrategyInput& in, Decision& out) {
   }
 
   const bool stale = !signals.cpu.known() && !signals.cpu_fast.known();
-  if (stale || !std::isfinite(signals.capacity_cores) || !(signals.capacity_cores > 0)) {
+  if (stale || !(signals.capacity_cores >= kLeastCores && signals.capacity_cores <= kMostCores)) {
     forget_cpu();
   } else if (finish_interval(in)) {
     step(in);
@@ -549,6 +561,7 @@ void Adaptive::judge_saturation() {
   backlog_before_s_ = backlog_s_;
 
   bool loss = interval_.pressure > set_.pressure_loss && use < saturated_at() - kLossMargin;
+  const bool pressed = loss;
   doubtful_ = false;
   if (set_.loss_needs_backlog) {
     // Pressure counts the target's own throttling and every short wait for a busy neighbour, so a
@@ -557,7 +570,6 @@ void Adaptive::judge_saturation() {
     modelled_backlog_s_ =
         std::max(0.0, modelled_backlog_s_ * std::exp(-interval_.length_s / kModelledMemory_s) +
                           predicted_s_ - interval_.work_s);
-    const bool pressed = loss;
     loss = pressed && (connections_.pending_known()
                            ? connections_.proves_loss(interval_)
                            : loss_intervals_ > 0 ||
@@ -574,8 +586,25 @@ void Adaptive::judge_saturation() {
   }
   by_cpu_ = loss_intervals_ >= set_.pressure_ticks || use >= saturated_at() ||
             (hard_quota() && throttled_ && interval_.periods >= 0 && use > kThrottledUse);
-  if (set_.use_connections) connections_.judge(by_cpu_, interval_);
-  saturated_ = by_cpu_ || (set_.use_connections && connections_.keeps_window_open(interval_));
+  contradiction_ = false;
+  if (set_.use_connections) {
+    // Nobody waits, but the CPU is full (or taken away) and by the model more was let in than is
+    // done, or less than would fill it; or it is full for longer than chance keeps it so: then the
+    // server answers before it works, and in flight is no evidence.
+    const double full_s = std::min(saturated_at(), 1.0) * capacity_cores_ * interval_.length_s;
+    full_for_s_ = by_cpu_ ? full_for_s_ + interval_.length_s : 0;
+    contradiction_ = ((by_cpu_ || pressed) &&
+                      modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s()) ||
+                     (by_cpu_ && predicted_s_ * (1 + set_.alarm_sigmas * cost_.sigma()) < full_s) ||
+                     full_for_s_ > kFullLong_s;
+    contradiction_ = contradiction_ && !connections_.keeps_window_open(interval_);
+    connections_.judge(contradiction_, interval_);
+  }
+  // Where it can be seen that nobody waits, a full CPU is no reason to keep the window open.
+  saturated_ = set_.use_connections && connections_.pending_known()
+                   ? connections_.keeps_window_open(interval_) || contradiction_ ||
+                         loss_intervals_ >= set_.pressure_ticks
+                   : by_cpu_;
 }
 
 void Adaptive::follow_capacity() {
@@ -624,12 +653,12 @@ void Adaptive::learn() {
   }
   ++saturated_intervals_;
   if (saturated_intervals_ >= 2) cost_.apply_lower_bound(interval_);
-  if (set_.use_connections && connections_.pending_known()) {
+  if (set_.use_connections && connections_.pending_known() && !contradiction_) {
     // Completions tell the cost under saturation: no search. At a cold start they count at once.
     // Saturated with nobody waiting, either the server answers before it works or it is only just
     // saturated: completions say nothing then.
-    const bool usable = connections_.keeps_window_open(interval_) &&
-                        (saturated_intervals_ >= 2 || !bucket_ready());
+    const bool usable =
+        connections_.keeps_window_open(interval_) && (saturated_intervals_ >= 2 || !bucket_ready());
     told_by_completions_ |= cost_.learn_completions(cost_.work(completed_), mean_unit(), interval_,
                                                     saturated_intervals_ == 1, usable);
     connections_.weigh(cost_.factor() * in_flight_work());
@@ -672,12 +701,16 @@ void Adaptive::estimate_demand() {
   }
   total_ =
       (total_ + cost_.base_cores() * interval_.length_s) / (capacity_cores_ * interval_.length_s);
+  total_ = std::min(total_, kDemandMost);
   slow_ += std::min(1.0, interval_.length_s) * (total_ - slow_);
 }
 
 void Adaptive::set_budget() {
-  const double drain =
-      search_ == 0 ? backlog_s_ * std::min(1.0, interval_.length_s / set_.drain_s) : 0.0;
+  // As much as the bucket holds may wait at any time: that is no backlog to be worked off.
+  const double usual = set_.calm_bucket ? set_.bucket_depth_s * interval_.capacity_cores : 0.0;
+  const double drain = search_ == 0 ? std::max(0.0, backlog_s_ - usual) *
+                                          std::min(1.0, interval_.length_s / set_.drain_s)
+                                    : 0.0;
   budget_s_ =
       std::max(0.0, (target_ * capacity_cores_ - cost_.base_cores()) * interval_.length_s - drain);
 }
@@ -714,8 +747,15 @@ void Adaptive::step_kept() {
   Interval effective = interval_;
   effective.capacity_cores = capacity_cores_;
   kept_max_ = connections_.kept_max(target_, effective, cost_.base_cores());
+  full_intervals_ = by_cpu_ ? full_intervals_ + 1 : 0;
+  if (full_intervals_ >= kKeptFull && kept_max_ > 0) {
+    // A full CPU hides what they would take; nobody comes in before their number has fallen.
+    const double most = target_ / kKeptHidden * connections_.in_flight();
+    kept_max_ = std::min(kept_max_, static_cast<std::uint64_t>(std::max(1.0, most)));
+  }
   kept_full_ = kept_max_ > 0 && connections_.in_flight() >= static_cast<double>(kept_max_);
   total_ = interval_.use / effective_share_;
+  total_ = std::min(total_, kDemandMost);
   slow_ += std::min(1.0, interval_.length_s) * (total_ - slow_);
   budget_s_ = std::max(0.0, (target_ * capacity_cores_ - cost_.base_cores()) * interval_.length_s);
   shedding_ = overloaded_ = false;
@@ -724,7 +764,9 @@ void Adaptive::step_kept() {
 }
 
 bool Adaptive::bucket_ready() const {
-  return cost_.windows() >= kWindowsForBucket || told_by_completions_;
+  return cost_.windows() >=
+             (set_.informative_only ? kInformedWindowsForBucket : kWindowsForBucket) ||
+         told_by_completions_;
 }
 
 /// One endpoint and a live bucket: the bucket alone refuses. At 15 arrivals a tick their estimate
@@ -757,9 +799,10 @@ void Adaptive::allocate_shares(const StrategyInput& in) {
   // Beside shares the bucket only cuts peaks; alone it holds the target, and must leave room below
   // saturation, where nothing can be learned.
   const double slack =
-      !alone(in)   ? set_.bucket_rate
-      : saturated_ ? 1.0
-                   : std::clamp((set_.saturated_at - kBelowSaturation) / target_, 1.0, kAloneRate);
+      !alone(in) ? set_.bucket_rate
+      : saturated_intervals_ >= 2
+          ? 1.0
+          : std::clamp((set_.saturated_at - kBelowSaturation) / target_, 1.0, kAloneRate);
   rate_cores_ = tight || loss_intervals_ >= set_.pressure_ticks
                     ? std::max(budget_s_ / interval_.length_s * slack,
                                kLeastRateShare * interval_.capacity_cores)
@@ -797,6 +840,9 @@ void Adaptive::write(const StrategyInput& in, Decision& out) const {
       endpoint.reason = by_memory < share_[i] ? HEADGATE_REASON_MEMORY : HEADGATE_REASON_SHARE;
     }
     if (has_interval_ && bucket_ready()) write_bucket(in, i, endpoint);
+    // A probe that lives on for half a minute is no probe, and these are not needed: what a kept
+    // connection costs is seen from those that are there.
+    endpoint.probe = !(kept_full_ && full_intervals_ >= kKeptFull);
   }
   write_connections(out);
 
@@ -892,7 +938,7 @@ std::size_t Adaptive::save(std::span<std::byte> out) const {
   header.search = search_;
   header.shedding = shedding_ ? 1 : 0;
   header.told = told_by_completions_ ? 1 : 0;
-  header.kept = connections_.kept() ? 1 : 0;
+  header.kept = connections_.seen_kept() ? 1 : 0;
   header.endpoints = static_cast<std::uint32_t>(count_);
   std::memcpy(out.data(), &header, sizeof header);
   for (std::size_t i = 0; i < count_; ++i) {

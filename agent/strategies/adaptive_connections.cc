@@ -7,6 +7,7 @@
 namespace headgate::adaptive {
 namespace {
 
+constexpr double kMost = 1e9;
 constexpr double kLeastPending = 3;   ///< connections; fewer are chance
 constexpr double kWindowShare = 0.2;  ///< of an interval's capacity
 constexpr double kLossShare = 0.5;
@@ -16,7 +17,9 @@ constexpr double kSeenLongEnough_s = 2;
 constexpr double kKeptLife_s = 2;  ///< a mean life above this is no service
 constexpr double kServedLife_s = 1;
 constexpr double kDoubtAfter_s = 0.35;
-constexpr double kDoubt_s = 60;
+constexpr double kDoubt_s = 20;
+constexpr double kLongestDoubt_s = 320;
+constexpr double kSoonAgain_s = 60;
 constexpr double kKeptMemory_s = 3;
 constexpr double kKeptLeast = 4;
 
@@ -31,25 +34,26 @@ void Connections::count(const StrategyInput& in, double interval_s, bool calm) {
     const EndpointActivity& activity = endpoint.activity;
     if (endpoint.tcp && activity.in_flight_known) {
       any_counted_ = true;
-      in_flight_ += static_cast<double>(activity.in_flight);
-      closed += static_cast<double>(activity.closed);
+      in_flight_ += std::min(static_cast<double>(activity.in_flight), kMost);
+      closed += std::min(static_cast<double>(activity.closed), kMost);
     } else if (activity.offered > 0) {
       all_counted_ = false;  // work that cannot be seen
     }
   }
   if (!any_counted_) all_counted_ = false;
-  if (!any_counted_ || !calm || !(interval_s > 0)) return;
+  if (!any_counted_ || !(interval_s > 0)) return;
+  calm_s_ = calm ? calm_s_ + interval_s : 0;
+  if (!calm || (in_flight_ <= 0 && closed <= 0)) return;
 
-  if (in_flight_ > 0 || closed > 0) {
-    const double step = kMedianStep * std::max(1.0, workers_ / 8);
-    if (in_flight_ > workers_) workers_ = std::min(in_flight_, workers_ + step);
-    if (in_flight_ < workers_) workers_ = std::max(in_flight_, workers_ - step);
-    const double fresh = -std::expm1(-interval_s / kLifeTime_s);
-    mean_in_flight_ += fresh * (in_flight_ - mean_in_flight_);
-    closed_per_s_ += fresh * (closed / interval_s - closed_per_s_);
-    seen_s_ += interval_s;
-  }
-  if (seen_s_ < kSeenLongEnough_s) return;
+  const double step = kMedianStep * std::max(1.0, workers_ / 8);
+  if (in_flight_ > workers_) workers_ = std::min(in_flight_, workers_ + step);
+  if (in_flight_ < workers_) workers_ = std::max(in_flight_, workers_ - step);
+  // Anew in each calm: what an overload leaves behind is no connection that is kept.
+  const bool begins = calm_s_ <= interval_s;
+  const double fresh = begins ? 1.0 : -std::expm1(-interval_s / kLifeTime_s);
+  mean_in_flight_ += fresh * (in_flight_ - mean_in_flight_);
+  closed_per_s_ += fresh * (closed / interval_s - closed_per_s_);
+  if (calm_s_ < kSeenLongEnough_s) return;
   if (mean_in_flight_ > kKeptLife_s * closed_per_s_ && mean_in_flight_ > 1) {
     kept_ = true;
   } else if (mean_in_flight_ < kServedLife_s * closed_per_s_) {
@@ -72,15 +76,23 @@ bool Connections::proves_loss(const Interval& interval) const {
   return waiting() > kLeastPending && pending_s_ > kLossShare * interval.capacity_s();
 }
 
-void Connections::judge(bool by_cpu, const Interval& interval) {
+void Connections::judge(bool contradiction, const Interval& interval) {
   if (!all_counted_ || kept_) {
     unexplained_s_ = 0;
     return;
   }
-  const bool nothing_pending = pending_s_ <= kWindowShare * interval.capacity_s();
-  unexplained_s_ = by_cpu && nothing_pending ? unexplained_s_ + interval.length_s : 0;
-  if (unexplained_s_ > kDoubtAfter_s) doubt_left_s_ = kDoubt_s;
-  doubt_left_s_ = std::max(0.0, doubt_left_s_ - interval.length_s);
+  unexplained_s_ = contradiction ? unexplained_s_ + interval.length_s : 0;
+  if (unexplained_s_ > kDoubtAfter_s && doubt_left_s_ <= 0) {
+    // Chance may bring this about once in a while, asynchronous work again and again.
+    doubt_s_ = credible_for_s_ < kSoonAgain_s ? std::min(kLongestDoubt_s, 2 * doubt_s_) : kDoubt_s;
+    doubt_left_s_ = doubt_s_;
+    credible_for_s_ = 0;
+  }
+  if (doubt_left_s_ > 0) {
+    doubt_left_s_ -= interval.length_s;
+  } else {
+    credible_for_s_ += interval.length_s;
+  }
   credible_ = doubt_left_s_ <= 0;
 }
 

@@ -23,8 +23,8 @@ class Connections {
   void count(const StrategyInput& in, double interval_s, bool calm);
   /// `cost_s`: CPU-seconds of everything in flight. Returns the part that is not in service.
   void weigh(double cost_s);
-  /// `by_cpu`: saturated by what the CPU alone says.
-  void judge(bool by_cpu, const Interval& interval);
+  /// `contradiction`: what the CPU and the cost model say does not go with nobody waiting.
+  void judge(bool contradiction, const Interval& interval);
   /// Cores that one live connection takes, for kept connections.
   void learn_kept(const Interval& interval, double base_cores);
 
@@ -39,6 +39,7 @@ class Connections {
   [[nodiscard]] bool keeps_window_open(const Interval& interval) const;
   [[nodiscard]] bool proves_loss(const Interval& interval) const;
   [[nodiscard]] double workers() const { return workers_; }
+  [[nodiscard]] bool seen_kept() const { return kept_; }
   void restore(double workers, bool kept) {
     workers_ = workers;
     kept_ = kept;
@@ -56,10 +57,11 @@ class Connections {
   double in_flight_ = 0;
   double pending_s_ = 0;
   double workers_ = 0;  ///< median in flight while nothing waits: connections in service
-  double seen_s_ = 0;   ///< calm time with connections
+  double calm_s_ = 0;   ///< without interruption
   double mean_in_flight_ = 0, closed_per_s_ = 0;
   double unexplained_s_ = 0;  ///< saturated with nothing pending
-  double doubt_left_s_ = 0;
+  double doubt_left_s_ = 0, doubt_s_ = 0;
+  double credible_for_s_ = 1e9;
   double kept_work_s_ = 0, kept_time_s_ = 0;  ///< CPU-seconds over connection-seconds
 };
 

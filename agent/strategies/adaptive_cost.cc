@@ -18,7 +18,9 @@ constexpr unsigned kWarmWindows = 3;
 /// A factor found under saturation keeps this much weight: the first closed window outweighs it.
 constexpr double kProvisionalWeight = 0.1;
 constexpr double kCompletionsMemory_s = 0.5;
+constexpr double kCostMost_s = 1e5;
 constexpr double kBaseMemory_s = 60;
+constexpr double kRestoredWindows = 50;
 constexpr double kBaseMaxShare = 0.2;  ///< of the capacity
 
 double clamp_factor(double factor) { return std::clamp(factor, kFactorMin, kFactorMax); }
@@ -33,7 +35,7 @@ void CostModel::resize(std::size_t endpoints) {
   moment_.assign(dims, 0.0);
   window_.assign(dims, 0.0);
   drop_window();
-  started_ = false;
+  started_ = restored_ = false;
 }
 
 void CostModel::start(std::span<const double> admitted) {
@@ -45,14 +47,15 @@ void CostModel::start(std::span<const double> admitted) {
   for (std::size_t i = 0; i < count_; ++i) {
     const double kb = admitted[i] > 0 ? admitted[count_ + i] / admitted[i] : 0.0;
     cost_[i] = kb > 0 ? set_.prior_cost_s * (1 - set_.prior_byte_share) : set_.prior_cost_s;
-    cost_[count_ + i] = kb > 0 ? set_.prior_cost_s * set_.prior_byte_share / kb : 0.0;
+    cost_[count_ + i] =
+        kb > 0 ? std::min(kCostMost_s, set_.prior_cost_s * set_.prior_byte_share / kb) : 0.0;
   }
 }
 
 void CostModel::size_known(std::size_t i, double kb) {
   const std::size_t j = count_ + i;
   if (!started_ || !(kb > 0) || cost_[j] > 0) return;
-  cost_[j] = cost_[i] * set_.prior_byte_share / kb;
+  cost_[j] = std::min(kCostMost_s, cost_[i] * set_.prior_byte_share / kb);
   cost_[i] *= 1 - set_.prior_byte_share;
   for (std::size_t a = 0; a < 2 * count_; ++a) {
     scatter(a, j) = scatter(a, i) * kb;
@@ -198,6 +201,14 @@ void CostModel::learn_relative() {
   const std::size_t dims = 2 * count_;
   const double keep = std::exp(-window_s_ / set_.relative_memory_s);
   const double target = std::max(0.0, window_work_s_ - base_cores_ * window_s_) / factor_;
+  if (restored_) {
+    // As if the restored costs had been seen in some windows like this one.
+    for (std::size_t j = 0; j < dims; ++j) {
+      scatter(j, j) = kRestoredWindows * window_[j] * window_[j];
+      moment_[j] = scatter(j, j) * cost_[j];
+    }
+    restored_ = false;
+  }
   for (double& v : scatter_) v *= keep;
   for (double& v : moment_) v *= keep;
   for (std::size_t a = 0; a < dims; ++a) {
@@ -214,7 +225,7 @@ void CostModel::learn_relative() {
       for (std::size_t q = 0; q < dims; ++q) {
         if (q != j) rest -= scatter(j, q) * cost_[q];
       }
-      cost_[j] = std::max(0.0, rest / (own + ridge));
+      cost_[j] = std::clamp(rest / (own + ridge), 0.0, kCostMost_s);
     }
   }
 }
@@ -224,7 +235,7 @@ bool CostModel::restore(const State& state) {
     return std::isfinite(v) && v >= least && v <= most;
   };
   if (!sound(state.base_cores, 0, 1e4) || !sound(state.factor, kFactorMin, kFactorMax) ||
-      !sound(state.factor_work, 0, 1e12) || !sound(state.factor_model, 0, 1e12) ||
+      !sound(state.factor_work, 0, 1e30) || !sound(state.factor_model, 0, 1e30) ||
       !sound(state.sigma2, 0, 1)) {
     return false;
   }
@@ -238,11 +249,11 @@ bool CostModel::restore(const State& state) {
 }
 
 bool CostModel::restore_costs(std::size_t i, double per_request, double per_kb) {
-  const auto sound = [](double v) { return std::isfinite(v) && v >= 0 && v <= 1e6; };
+  const auto sound = [](double v) { return std::isfinite(v) && v >= 0 && v <= 2 * kCostMost_s; };
   if (i >= count_ || !sound(per_request) || !sound(per_kb)) return false;
   cost_[i] = per_request;
   cost_[count_ + i] = per_kb;
-  started_ = true;
+  started_ = restored_ = true;
   return true;
 }
 

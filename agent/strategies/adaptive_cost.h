@@ -82,7 +82,7 @@ class CostModel {
 
   const Settings& set_;
   std::size_t count_ = 0;
-  bool started_ = false;
+  bool started_ = false, restored_ = false;
   std::vector<double> cost_;     ///< [0, n): per request, [n, 2n): per KB
   std::vector<double> scatter_;  ///< sum of x x', forgetting
   std::vector<double> moment_;   ///< sum of x times usage over factor

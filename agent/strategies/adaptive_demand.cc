@@ -9,6 +9,7 @@ namespace {
 
 /// Below so many requests an interval the count is mostly chance.
 constexpr double kFew = 25;
+constexpr double kKbMost = 1e8;
 
 }  // namespace
 
@@ -29,7 +30,7 @@ void Arrivals::update(std::size_t i, double offered, double offered_kb, double s
   e.jumped = jump;
   e.per_second = expected / interval_s;
 
-  const double kb = sized > 0 ? offered_kb / sized : e.kb;
+  const double kb = sized > 0 ? std::min(offered_kb / sized, kKbMost) : e.kb;
   if (e.kb <= 0) {
     e.kb = kb;
   } else {

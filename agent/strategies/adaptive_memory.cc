@@ -15,6 +15,7 @@ constexpr double kFutile_s = 60;
 
 constexpr double kEvidenceLasts_s = 1;
 constexpr double kFlatPerSecond = 0.005;
+constexpr double kMarkStep = 0.002;
 constexpr double kIdleBelow = 0.8;
 constexpr double kLongestWait_s = 32;
 constexpr double kProbeRise = 0.01;  ///< of the limit: how much a probe may cost
@@ -33,9 +34,10 @@ constexpr double kBaseRise_s = 5;
 constexpr double kRecent_s = 1;
 constexpr double kLargest_s = 60;
 constexpr double kFloorShare = 0.05;
+constexpr std::uint64_t kLimitMost = std::uint64_t{1} << 50U;
 constexpr std::uint64_t kIdleInFlight = 2;
 
-bool usable(double v) { return std::isfinite(v) && v >= 0; }
+bool usable(double v) { return v >= 0 && v <= 100; }
 
 }  // namespace
 
@@ -122,7 +124,7 @@ void MemoryRule::test_futility(double interval_s, double inflow) {
 /// Regression of the rise per tick on the inflow of the tick: arrivals vary by themselves. True
 /// where, with three standard errors to spare, most of the rise has another cause.
 bool MemoryRule::rise_is_not_inflow(double rise_per_s, double interval_s, double inflow) {
-  if (slope_ <= kFlatPerSecond) {
+  if (slope_ <= kFlatPerSecond || inflow < 0) {
     n_ = x_ = y_ = xx_ = xy_ = yy_ = 0;
     leak_ticks_ = 0;
     return false;
@@ -159,7 +161,10 @@ void MemoryRule::careful(const StrategyInput& in, double level, double interval_
   evidence_left_s_ = evidence ? kEvidenceLasts_s : std::max(0.0, evidence_left_s_ - interval_s);
 
   const double use = signals.cpu.value_or(Ratio{0}).value;
-  const bool flat = !short_of_pages && slope_ <= kFlatPerSecond && !(use >= kIdleBelow);
+  // By a mark that the level must not pass: a smoothed slope would remember the rise too long.
+  const bool rises = level > mark_ + kMarkStep;
+  if (rises || level < mark_) mark_ = level;
+  const bool flat = !short_of_pages && !rises && !(use >= kIdleBelow);
   flat_s_ = flat ? flat_s_ + interval_s : 0;
 
   const double expected = slope_ < 0 ? level + slope_ * kLookAhead_s : level;
@@ -238,7 +243,7 @@ void LiveBudget::update(const StrategyInput& in, double interval_s) {
   }
 
   if (!counted || !signals.memory.known() || !usable((*signals.memory).value) ||
-      !signals.memory_limit_bytes.known()) {
+      !signals.memory_limit_bytes.known() || *signals.memory_limit_bytes > kLimitMost) {
     return;
   }
   const double limit = static_cast<double>(*signals.memory_limit_bytes);

@@ -25,7 +25,8 @@ class MemoryRule {
  public:
   explicit MemoryRule(const Settings& settings) : set_(&settings) {}
 
-  /// `inflow`: what was let in, per second, in any unit that grows with memory (KB, else requests).
+  /// `inflow`: what was let in, per second, in any unit that grows with memory (KB, else requests);
+  /// < 0: not known.
   void update(const StrategyInput& in, double interval_s, double inflow);
   /// Share to admit, [0, 1].
   [[nodiscard]] double admit() const { return admit_; }
@@ -58,6 +59,7 @@ class MemoryRule {
   double evidence_left_s_ = 0;
   bool armed_ = false;
   double flat_s_ = 0;
+  double mark_ = 0;
   double wait_s_ = kFirstWait_s;
   bool suspended_ = false;
   double suspended_level_ = 0;

@@ -144,6 +144,7 @@ inline LoopRun run_closed_loop(Strategy& strategy, const LoopSetup& setup) {
   std::uint64_t periods = 0, throttled = 0;
   bool throttled_now = false, ran = false;
   std::uint64_t share = 0;  // the gate's error diffusion, as in the kernel
+  double owed_until = 0;    // the gate's bucket: its theoretical arrival time, in seconds
   double last_probe = -1e9;
   EndpointInput endpoint;
   SignalDeriver deriver;
@@ -160,6 +161,14 @@ inline LoopRun run_closed_loop(Strategy& strategy, const LoopSetup& setup) {
         share += gate.admit.q32();
         admit = (before >> 32U) != (share >> 32U);
       }
+      if (admit && gate.depth_s > 0) {
+        // GCRA (ITU-T I.371), the check before the charge, old debts cut to what the policy allows
+        owed_until = std::clamp(owed_until, next_arrival,
+                                next_arrival + gate.depth_s + gate.charge_request_s);
+        admit = owed_until - next_arrival <= gate.depth_s;
+        if (admit) owed_until += gate.charge_request_s;
+      }
+      if (admit && decision.connections_max > 0) admit = queue.size() < decision.connections_max;
       if (!admit && gate.probe && now - last_probe >= 1) {
         admit = true;
         last_probe = now;
@@ -220,6 +229,7 @@ inline LoopRun run_closed_loop(Strategy& strategy, const LoopSetup& setup) {
       endpoint.activity.in_flight = queue.size();
       endpoint.activity.in_flight_known = setup.in_flight_known;
       decision.endpoints.assign(1, EndpointDecision{});
+      decision.connections_max = decision.live_bytes_max = decision.waiting_max = 0;
       strategy.decide({.signals = signals, .endpoints = {&endpoint, 1}}, decision);
       endpoint.activity = {};
       run.ticks.push_back({now, decision.state, signals.cpu.value_or(Ratio{0}).value,
