@@ -10,6 +10,8 @@
 // Sources: ScaledTrigger and "Overload manager", envoyproxy.io/docs/envoy/v1.35.2
 // (api-v3/config/overload/v3/overload.proto, intro/arch_overview/operations/overload_manager);
 // source/server/overload_manager_impl.cc of github.com/envoyproxy/envoy.
+//
+// Different here: the mean is renewed each tick by its time constant and not each 250 ms.
 #include <algorithm>
 #include <array>
 #include <cmath>

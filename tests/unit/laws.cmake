@@ -17,6 +17,9 @@ headgate_test(strategies_test unit
   LIBS headgate_strategies headgate_signals headgate_base)
 target_compile_definitions(strategies_test PRIVATE
   HEADGATE_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+headgate_test(strategies_published_test unit
+  SOURCES strategies_published_test.cc
+  LIBS headgate_sim headgate_strategies headgate_base)
 # Replaces operator new, so it is a binary of its own, and not for sanitizers, which do that too.
 if(NOT HEADGATE_SANITIZE)
   headgate_test(strategies_allocation_test unit
