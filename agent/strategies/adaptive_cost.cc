@@ -166,8 +166,11 @@ bool CostModel::learn_completions(double completed_work, double unit_work, const
   completed_model_ = completed_model_ * keep + completed_work;
   if (!usable || !(completed_model_ > 4 * unit_work)) return false;
   const double found = completed_work_s_ / completed_model_;
-  const double change = found / factor_;
-  if (change > 1.3 || change < 0.77) set_factor(found, interval.capacity_cores);
+  // The more have ended the less is chance.
+  const double chance = std::clamp(2 / std::sqrt(completed_model_ / unit_work), 0.1, 0.26);
+  if (std::fabs(std::log(std::max(0.01, found / factor_))) > chance) {
+    set_factor(found, interval.capacity_cores);
+  }
   return true;
 }
 

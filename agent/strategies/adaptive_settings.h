@@ -51,7 +51,6 @@ struct Settings {
   bool loss_needs_backlog = true;
   bool bucket_alone = true;      ///< A1
   bool calm_bucket = true;       ///< depth by requests while there is no overload
-  bool give_way = true;          ///< saturated for long: less and less, so that a window closes
   bool live_budget = true;       ///< A4
   bool deaths = true;            ///< A5
   bool waiting = true;           ///< A6
@@ -62,7 +61,7 @@ struct Settings {
     min_throttled_periods = 2;
     lower_bound_factor = 0;
     hold_verdict = log_innovation = low_rate_smoothing = use_connections = false;
-    loss_needs_backlog = bucket_alone = calm_bucket = give_way = live_budget = false;
+    loss_needs_backlog = bucket_alone = calm_bucket = live_budget = false;
     deaths = waiting = informative_only = careful_memory = false;
   }
 };
