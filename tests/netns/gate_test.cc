@@ -108,6 +108,9 @@ struct ShareCase {
   double share;
   bool ipv6;
 };
+void PrintTo(const ShareCase& row, std::ostream* out) {  // NOLINT: gtest's name
+  *out << row.share << (row.ipv6 ? " IPv6" : " IPv4");
+}
 class GateShare : public GateConnections, public ::testing::WithParamInterface<ShareCase> {};
 
 TEST_P(GateShare, IsExactAndAllThreeCountsAgree) {

@@ -34,6 +34,7 @@ struct Case {
   std::string text;
   std::string expected;  ///< all problems, one a line
 };
+void PrintTo(const Case& row, std::ostream* out) { *out << row.name; }  // NOLINT: gtest's name
 
 /// Line 4 is `line`, within the target; line 5 has its endpoints.
 std::string in_target(const std::string& line) {

@@ -21,6 +21,9 @@ struct Accepted {
   const char* address;
   unsigned bits;
 };
+void PrintTo(const Accepted& row, std::ostream* out) {  // NOLINT: gtest's name
+  *out << row.text;
+}
 
 class ParsePrefixAccepts : public ::testing::TestWithParam<Accepted> {};
 
@@ -50,6 +53,9 @@ struct Refused {
   const char* text;
   const char* says;
 };
+void PrintTo(const Refused& row, std::ostream* out) {  // NOLINT: gtest's name
+  *out << '"' << row.text << '"';
+}
 
 class ParsePrefixRefuses : public ::testing::TestWithParam<Refused> {};
 
