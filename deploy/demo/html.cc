@@ -212,7 +212,10 @@ std::string svg(const Chart& chart, const Run& run) {
     const char* kind = p.kind == PhaseKind::kCalm       ? "calm"
                        : p.kind == PhaseKind::kOverload ? "overload"
                                                         : "cost";
-    const std::string label = p.kind == PhaseKind::kCost ? "4x cost" : p.label;
+    // A band is narrow.
+    const std::string label = p.kind == PhaseKind::kCost   ? "4x cost"
+                              : p.kind == PhaseKind::kCalm ? "60 %"
+                                                           : p.label;
     put("<rect class=\"band {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>"
         "<text class=\"phase\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
         kind, from, kTop, to - from, kPlot, (from + to) / 2, kTop - 7, escaped(label));
@@ -423,8 +426,8 @@ vertical-align:middle;margin-right:5px}i.offered,i.p50{background:var(--offered)
 i.refused{background:var(--refused)}i.failed{background:var(--failed)}
 .legend i.restart{width:0;height:0;border:5px solid transparent;border-top:8px solid var(--failed);border-bottom:0;border-radius:0}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:14px;width:100%;
-background:var(--panel);border:1px solid var(--line)}th,td{padding:5px 10px;text-align:right;white-space:nowrap}
-th{font-weight:500;color:var(--soft);border-bottom:1px solid var(--line)}td:first-child,th:first-child,
+background:var(--panel);border:1px solid var(--line)}th,td{padding:5px 8px;text-align:right;white-space:nowrap}
+th{font-weight:500;white-space:normal;vertical-align:bottom;color:var(--soft);border-bottom:1px solid var(--line)}td:first-child,th:first-child,
 td:nth-child(2),th:nth-child(2),.checks td,.checks th{text-align:left}tr.first td{border-top:1px solid var(--line)}
 tr.without td:nth-child(2){color:var(--soft)}td.bad{color:var(--bad);font-weight:600}td.good{color:var(--good);font-weight:600}
 .notes{color:var(--soft);font-size:14px;max-width:100ch}.notes li{margin:3px 0}code{font-size:13px}

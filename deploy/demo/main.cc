@@ -134,7 +134,8 @@ int run(int argc, char** argv) {
   if (!line.out.empty()) {
     written = write_text(line.out, html_report(*outcomes, verdict, line.options));
     if (written) {
-      fmt::print("The two runs as plots: {}\n", line.out);
+      const bool both = outcomes->unprotected && outcomes->with_headgate;
+      fmt::print("{} as plots: {}\n", both ? "The two runs" : "The run", line.out);
     }
   }
   if (!line.json.empty()) {

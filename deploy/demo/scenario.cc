@@ -11,11 +11,11 @@ std::vector<Phase> overload_story(double capacity_per_s, double scale) {
   std::vector<Phase> phases = {
       {"warm", "60 %", PhaseKind::kCalm, 8, calm},
       {"x3", "x3", PhaseKind::kOverload, 10, 3 * capacity_per_s},
-      {"back_after_x3", "60 %", PhaseKind::kCalm, 8, calm},
+      {"back_after_x3", "after x3", PhaseKind::kCalm, 8, calm},
       {"x10", "x10", PhaseKind::kOverload, 12, 10 * capacity_per_s},
-      {"back_after_x10", "60 %", PhaseKind::kCalm, 12, calm},
+      {"back_after_x10", "after x10", PhaseKind::kCalm, 12, calm},
       {"cost_x4", "60 %, 4x cost", PhaseKind::kCost, 10, calm},
-      {"back_after_cost", "60 %", PhaseKind::kCalm, 8, calm},
+      {"back_after_cost", "after 4x cost", PhaseKind::kCalm, 8, calm},
   };
   for (Phase& phase : phases) {
     phase.seconds *= scale;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -134,6 +135,15 @@ PhaseSummary phase(const Run& run, std::string_view name) {
 
 Verdict judged(const MadeRun& without, const MadeRun& with) {
   return judge(without.get(), with.get(), calibration(), Limits{});
+}
+
+TEST(Story, EveryPhaseHasANameAndALabelOfItsOwn) {
+  std::set<std::string> seen;
+  for (const Phase& phase : overload_story(140, 1)) {
+    EXPECT_TRUE(seen.insert("name " + phase.name).second) << phase.name;
+    EXPECT_TRUE(seen.insert("label " + phase.label).second) << phase.label;
+    EXPECT_LE(phase.label.size(), 14U) << "the column of the table";
+  }
 }
 
 TEST(Arrivals, SameSeedSameArrivals) {
