@@ -37,6 +37,20 @@ std::array<std::string_view, 2> LimitLevel::file_names(Controller controller,
   return {};
 }
 
+/// Cgroup v1 before 5.11 may account memory for each cgroup alone: with memory.use_hierarchy 0 a
+/// parent's limit does not bind its children (Documentation/admin-guide/cgroup-v1/memory.rst,
+/// "Hierarchy support"). It cannot change while there are children, so once is often enough. Newer
+/// kernels always say 1.
+bool binds_children(Controller controller, CgroupVersion version, const std::string& directory) {
+  if (controller != Controller::kMemory || version != CgroupVersion::kV1) {
+    return true;
+  }
+  std::array<char, 16> text{};
+  KeptFile file(directory + "/" + std::string(kUseHierarchyFile));
+  const auto read = file.read(-1, true, text);
+  return !read.ok() || !read.text.starts_with('0');
+}
+
 LimitLevel::LimitLevel(Controller controller, CgroupVersion version, std::string directory)
     : controller_(controller), version_(version), directory_(std::move(directory)) {
   const auto names = file_names(controller, version);
@@ -141,6 +155,9 @@ LimitCache::Chain LimitCache::chain(Controller controller, const Hierarchy::Moun
       break;
     }
     directory.resize(directory.rfind('/'));
+    if (!binds_children(controller, mount.version, directory)) {
+      break;
+    }
   }
   if (levels_.size() > prune_above_) {  // targets come and go: drop what nobody holds any more
     for (auto it = levels_.begin(); it != levels_.end();) {

@@ -21,6 +21,9 @@
 
 namespace headgate {
 
+/// "0" in a v1 memory cgroup: its limit does not bind its children.
+inline constexpr std::string_view kUseHierarchyFile = "memory.use_hierarchy";
+
 /// The limit of one controller in one cgroup directory. Shared by every target below it.
 class LimitLevel {
  public:
@@ -69,7 +72,8 @@ class LimitLevel {
 /// The levels of all targets by directory. Thread-safe.
 class LimitCache {
  public:
-  /// The limits of a cgroup, itself first, then its parents up to the root of the tree.
+  /// The limits of a cgroup, itself first, then its parents up to the root of the tree, or to the
+  /// first that does not bind its children (v1, memory.use_hierarchy 0).
   using Chain = std::vector<std::shared_ptr<LimitLevel>>;
   [[nodiscard]] Chain chain(Controller controller, const Hierarchy::Mount& mount,
                             const std::string& path);

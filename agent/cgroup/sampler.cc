@@ -212,6 +212,13 @@ class Sampler final : public CgroupSampler {
         }
       }
     }
+    // Why the chain ends where it does.
+    if (!memory_limits_.empty()) {
+      const std::string& top = memory_limits_.back()->directory();
+      if (top.size() > hierarchy_.of(Controller::kMemory).path.size()) {
+        add(fmt::format("{}/{}", top.substr(0, top.rfind('/')), kUseHierarchyFile));
+      }
+    }
     return out;
   }
 

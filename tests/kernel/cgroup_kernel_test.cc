@@ -23,6 +23,7 @@
 #include "agent/cgroup/hierarchy.h"
 #include "agent/cgroup/sampler.h"
 #include "agent/targets/locate.h"
+#include "tests/support/fake_cgroup_tree.h"
 
 namespace headgate {
 namespace {
@@ -46,6 +47,63 @@ bool write_file(const std::string& path, const std::string& text) {
   out << text;
   out.close();
   return static_cast<bool>(out);
+}
+
+/// A file of this kernel that opens and whose read fails with EOPNOTSUPP, as cpu.pressure does with
+/// psi=0 (below#8135): cgroup.procs of a threaded cgroup (cgroup-v2.rst, "Threads").
+class UnsupportedFile {
+ public:
+  explicit UnsupportedFile(const std::string& unified)
+      : domain_(unified + "/hg-cgroup-threaded-" + std::to_string(::getpid())) {
+    made_ = ::mkdir(domain_.c_str(), 0755) == 0 && ::mkdir((domain_ + "/t").c_str(), 0755) == 0 &&
+            write_file(domain_ + "/t/cgroup.type", "threaded");
+  }
+  UnsupportedFile(const UnsupportedFile&) = delete;
+  UnsupportedFile& operator=(const UnsupportedFile&) = delete;
+  UnsupportedFile(UnsupportedFile&&) = delete;
+  UnsupportedFile& operator=(UnsupportedFile&&) = delete;
+  ~UnsupportedFile() {
+    ::rmdir((domain_ + "/t").c_str());
+    ::rmdir(domain_.c_str());
+  }
+  [[nodiscard]] bool made() const { return made_; }
+  [[nodiscard]] std::string path() const { return domain_ + "/t/cgroup.procs"; }
+
+ private:
+  std::string domain_;
+  bool made_ = false;
+};
+
+TEST(KernelSampler, A32_PressureThatIsSwitchedOffIsUnsupportedAndTriedOnceASecondOnly) {
+  const auto hierarchy = Hierarchy::detect("/sys/fs/cgroup", "/proc");
+  if (!hierarchy || hierarchy->unified.empty()) {
+    GTEST_SKIP() << "no v2 tree here";
+  }
+  const UnsupportedFile unsupported(hierarchy->unified);
+  if (!unsupported.made()) {
+    HEADGATE_SKIP_OR_FAIL("no threaded cgroup can be made here");
+  }
+  test::FakeCgroupTree tree;
+  tree.v2()
+      .write("a/cpu.max", "50000 100000\n")
+      .write("a/cpu.stat", "usage_usec 1\nnr_periods 1\nnr_throttled 0\nthrottled_usec 0\n")
+      .link("a/cpu.pressure", unsupported.path());
+  auto sampler = CgroupSampler::open(tree.hierarchy(), "/a");
+  ASSERT_TRUE(sampler) << sampler.error().message;
+  for (int tick = 0; tick < 20; ++tick) {
+    const Sample& s =
+        (*sampler)->sample(Instant(std::chrono::seconds(1000)) + tick * milliseconds(100));
+    EXPECT_EQ(s.cpu_pressure_some_us.reason, Unknown::kUnsupported);
+    EXPECT_TRUE(s.cpu_usage_ns.known()) << "the rest goes on";
+  }
+  std::uint64_t tries = 0;
+  for (const auto& [where, count] : (*sampler)->errors()) {
+    if (where.first.ends_with("cpu.pressure")) {
+      EXPECT_EQ(where.second, Unknown::kUnsupported);
+      tries += count;
+    }
+  }
+  EXPECT_EQ(tries, 2U);
 }
 
 /// A cgroup of the kernel in every tree that sampling reads, with a quota of 20 % of one CPU.

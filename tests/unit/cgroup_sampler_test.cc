@@ -357,6 +357,31 @@ TEST(Sampler, A32_AbsentPressureIsTriedOnceASecondOnly) {  // below#8135, runc#3
   EXPECT_EQ(sampler->sample(at(seconds(3))).cpu_pressure_some_us.value, 1U);
 }
 
+// cgroup-v1/memory.rst, "Hierarchy support": below a parent with use_hierarchy 0 each cgroup is
+// accounted alone, so the parent's limit is not the child's.
+TEST(Sampler, AParentWithoutHierarchyDoesNotLimitItsChildren) {
+  FakeCgroupTree tree;
+  tree.write("cpuacct/p/a/cpuacct.usage", "1\n")
+      .write("memory/memory.use_hierarchy", "1\n")
+      .write("memory/p/memory.use_hierarchy", "0\n")
+      .write("memory/p/memory.limit_in_bytes", "1000\n")
+      .write("memory/p/a/memory.use_hierarchy", "0\n")
+      .write("memory/p/a/memory.usage_in_bytes", "4096\n")
+      .write("memory/p/a/memory.limit_in_bytes", "1000000\n");
+  auto sampler = open(tree, "/p/a");
+  EXPECT_EQ(sampler->sample(at({})).limits.memory_bytes.value, 1'000'000U);
+  const auto files = sampler->read_all_raw();
+  EXPECT_TRUE(std::any_of(files.begin(), files.end(), [](const FileRead& file) {
+    return file.path.ends_with("/memory/p/memory.use_hierarchy") && file.raw == "0\n";
+  })) << "explain shows why";
+
+  tree.write("memory/p/memory.use_hierarchy", "1\n");
+  EXPECT_EQ(open(tree, "/p/a")->sample(at({})).limits.memory_bytes.value, 1000U);
+  tree.remove("memory/p/memory.use_hierarchy");
+  EXPECT_EQ(open(tree, "/p/a")->sample(at({})).limits.memory_bytes.value, 1000U)
+      << "newer kernels have it no more, and are hierarchical";
+}
+
 TEST(Sampler, A34_NoLimitAnywhereIsSaidAndTheHostsCoresAreNotTaken) {  // automaxprocs#92
   FakeCgroupTree tree;
   tree.v2()
