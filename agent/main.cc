@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The composition root: which verb, with which parts. Everything else is below.
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <type_traits>
@@ -9,6 +10,7 @@
 #include "agent/cli/check.h"
 #include "agent/cli/doctor.h"
 #include "agent/cli/explain.h"
+#include "agent/cli/failure.h"
 #include "agent/cli/options.h"
 #include "agent/cli/simulate.h"
 #include "agent/cli/status.h"
@@ -77,7 +79,11 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto command = headgate::parse_command_line(arguments, headgate::read_environment());
   if (!command) {
+    const bool json = std::find(arguments.begin(), arguments.end(), "--json") != arguments.end();
     std::cerr << "headgate: " << command.error().message << "\n";
+    if (json) {
+      std::cout << headgate::cli::error_json(command.error().message) << "\n";
+    }
     return headgate::kExitUsage;
   }
   return headgate::run_command(*command);

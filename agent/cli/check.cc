@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/cli/failure.h"
 #include "agent/cli/table.h"
 #include "agent/config/senders.h"
 #include "agent/web/control_socket.h"
@@ -220,8 +221,7 @@ int run_check(const CheckOptions& options, std::span<const StrategyInfo> strateg
   if (compare) {
     auto found = difference_to_agent(options, loaded.config, strategies);
     if (!found) {
-      err << "headgate check --diff: " << found.error().message << '\n';
-      return kExitFailure;
+      return cli::failed("check --diff", found.error().message, options.json, out, err);
     }
     difference = std::move(*found);
   }

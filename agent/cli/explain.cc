@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "agent/cgroup/hierarchy.h"
+#include "agent/cli/failure.h"
 #include "agent/cli/json_read.h"
 #include "agent/config/load.h"
 #include "agent/targets/locate.h"
@@ -92,12 +93,20 @@ Result<Found> find_configured(const ExplainOptions& options,
                   options.target, options.config_path, names.empty() ? "none" : names));
 }
 
-/// What an agent without a file (`run --protect`) or with another one protects under this name.
-std::optional<Found> find_protected(const std::string& name, const Agent& agent) {
+/// What an agent without a file (`run --protect`) or with another one protects under this name;
+/// nothing where it does not know the name. Errors: it knows it, and the target is not there.
+Result<std::optional<Found>> find_protected(const std::string& name, const Agent& agent) {
   const Json* target = agent.find("name", name);
-  const std::string path = target != nullptr ? cli::text_of(*target, "cgroup_path") : "";
-  if (path.empty()) {
+  if (target == nullptr) {
     return std::nullopt;
+  }
+  const std::string path = cli::text_of(*target, "cgroup_path");
+  if (path.empty()) {
+    return fail(
+        fmt::format("the running agent protects '{}' (mode {}, strategy {}), but it is not "
+                    "there now: {}",
+                    name, cli::text_of(*target, "mode"), cli::text_of(*target, "strategy"),
+                    cli::text_of(*target, "absent_why")));
   }
   Found found{MatchCgroup{path}, {}};
   const Json& cpu = cli::member(*target, "cpu");
@@ -116,8 +125,12 @@ Result<Found> find_target(const ExplainOptions& options, std::span<const Strateg
   if (!says_where(options.target)) {
     auto configured = find_configured(options, strategies);
     if (!configured) {
-      if (auto found = find_protected(options.target, agent)) {
-        return std::move(*found);
+      auto found = find_protected(options.target, agent);
+      if (!found) {
+        return tl::unexpected<Error>(found.error());
+      }
+      if (*found) {
+        return std::move(**found);
       }
     }
     return configured;
@@ -219,8 +232,7 @@ void measure(const Sample& before, const Sample& after, Explanation& explanation
 int run_explain(const ExplainOptions& options, std::span<const StrategyInfo> strategies,
                 std::ostream& out, std::ostream& err) {
   const auto failed = [&](const Error& error) {
-    err << "headgate explain: " << error.message << '\n';
-    return kExitFailure;
+    return cli::failed("explain", error.message, options.json, out, err);
   };
   auto hierarchy = Hierarchy::detect(options.cgroup_root, options.proc_root);
   if (!hierarchy) {

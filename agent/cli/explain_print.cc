@@ -31,15 +31,23 @@ std::string bytes(std::uint64_t value) {
                    : fmt::format("{:.4g} {} ({})", scaled, kUnits[unit], value);
 }
 
+/// `unit` in the plural.
 template <class T>
 std::string meaning(const Measured<T>& value, std::string_view unit) {
   if (value.known()) {
-    return fmt::format("{:g} {}", static_cast<double>(*value), unit);
+    const double number = static_cast<double>(*value);
+    const bool one = number == 1 && unit.ends_with('s');
+    return fmt::format("{:g} {}", number, one ? unit.substr(0, unit.size() - 1) : unit);
   }
   if (value.reason == Unknown::kNoLimit) {
     return "no limit";
   }
   return fmt::format("unknown ({})", to_string(value.reason));
+}
+
+/// A share of something, as "0.25 of the periods".
+std::string share_of(const Measured<double>& value, std::string_view whole) {
+  return value.known() ? fmt::format("{:.2f} of the {}", *value, whole) : meaning(value, whole);
 }
 
 std::string one_line(std::string_view raw) {
@@ -167,9 +175,12 @@ void print_agent(std::string& text, const Explanation& e) {
     return;
   }
   line(fmt::format("state {}: {}", text_of(target, "state"), text_of(target, "why")));
-  line(fmt::format("mode {}, strategy {}, configured at line {}, lease {}", text_of(target, "mode"),
-                   text_of(target, "strategy"), count_of(target, "config_line"),
-                   flag_of(target, "lease_valid") ? "valid" : "not valid: all is admitted"));
+  const std::uint64_t config_line = count_of(target, "config_line");
+  line(
+      fmt::format("mode {}, strategy {}, configured {}, lease {}", text_of(target, "mode"),
+                  text_of(target, "strategy"),
+                  config_line == 0 ? "by the command line" : fmt::format("at line {}", config_line),
+                  flag_of(target, "lease_valid") ? "valid" : "not valid: all is admitted"));
   line("thresholds: " + thresholds_line(target));
   for (const Json& hook : list_of(target, "hooks")) {
     line("hook " + hook_line(hook));
@@ -255,8 +266,8 @@ std::string explain_text(const Explanation& e) {
   text += "\nSignals\n";
   text += fmt::format("  CPU use           {}{}\n", meaning(e.usage_cores, "cores"),
                       ratio_to_limit(e.usage_cores, s.limits.cpu_cores));
-  text += fmt::format("  throttled         {}\n", meaning(e.throttled_ratio, "of the periods"));
-  text += fmt::format("  CPU pressure      {}\n", meaning(e.psi_some_ratio, "of the time"));
+  text += fmt::format("  throttled         {}\n", share_of(e.throttled_ratio, "CFS periods"));
+  text += fmt::format("  CPU pressure      {}\n", share_of(e.psi_some_ratio, "time"));
   text += fmt::format("  memory            {}\n", memory_meaning(s.memory_current_bytes));
   text += fmt::format("  - inactive file   {}\n", memory_meaning(s.memory_inactive_file_bytes));
   const Measured<std::uint64_t> set = working_set(s);

@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "agent/cli/failure.h"
 #include "agent/cli/state_view.h"
 #include "agent/web/control_socket.h"
 
@@ -11,17 +12,15 @@ namespace headgate {
 int run_status(const StatusOptions& options, std::ostream& out, std::ostream& err) {
   const auto state = ControlClient(options.socket_path).state();
   if (!state) {
-    err << "headgate status: " << state.error().message << '\n';
-    return kExitFailure;
+    return cli::failed("status", state.error().message, options.json, out, err);
   }
   if (options.json) {
     out << *state << '\n';
     return kExitOk;
   }
-  const auto view = cli::parse_state(*state);
+  const auto view = cli::parse_state(*state, cli::unix_ms_now());
   if (!view) {
-    err << "headgate status: " << view.error().message << '\n';
-    return kExitFailure;
+    return cli::failed("status", view.error().message, options.json, out, err);
   }
   out << cli::render(*view, 0, false);
   return kExitOk;

@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "agent/cli/failure.h"
 #include "agent/web/control_socket.h"
 
 namespace headgate {
@@ -31,14 +32,13 @@ int run_switch(const SwitchOptions& options, std::ostream& out, std::ostream& er
     return kExitOk;
   }
   if (!pinned) {
-    err << "headgate " << verb << ": " << told.error().message << '\n';
-    return kExitFailure;
+    return cli::failed(verb, told.error().message, options.json, out, err);
   }
   // Nobody listens, or the agent is hung or busy: the cell is the kernel's, and needs no agent.
   if (const auto stored = pinned(options.pin_root, options.off); !stored) {
-    err << "headgate " << verb << ": " << told.error().message
-        << "; and without an agent: " << stored.error().message << '\n';
-    return kExitFailure;
+    return cli::failed(verb,
+                       told.error().message + "; and without an agent: " + stored.error().message,
+                       options.json, out, err);
   }
   print_done(options, false, out);
   return kExitOk;

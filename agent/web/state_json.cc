@@ -344,14 +344,16 @@ std::string to_targets_json(const AgentSnapshot& s) {
   json list = json::array();
   for (const TargetSnapshot& t : s.targets) {
     Unknowns unknown;
-    json object = {{"name", t.name},
-                   {"instance", t.instance},
-                   {"cgroup_path", t.cgroup_path},
-                   {"config", fmt::format("{}:{}", s.config_file, t.config_line)},
-                   {"present", t.present},
-                   {"absent_why", t.absent_why},
-                   {"state", headgate::to_string(t.state)},
-                   {"why", t.why}};
+    json object = {
+        {"name", t.name},
+        {"instance", t.instance},
+        {"cgroup_path", t.cgroup_path},
+        {"config", t.config_line == 0 ? std::string("command line")
+                                      : fmt::format("{}:{}", s.config_file, t.config_line)},
+        {"present", t.present},
+        {"absent_why", t.absent_why},
+        {"state", headgate::to_string(t.state)},
+        {"why", t.why}};
     object["cpu"] = cpu(t, unknown);
     object["memory"] = memory(t, unknown);
     json endpoints = json::array();

@@ -188,6 +188,32 @@ TEST_F(CopiedTree, WhatTheRunningAgentProtectsIsFoundByItsNameWithoutAFile) {
   EXPECT_EQ(e["cpu"]["effective_cores"], 0.3);
 }
 
+TEST_F(CopiedTree, ATargetOfTheCommandLineThatIsNotThereIsKnownToTheAgent) {
+  AgentSnapshot agent = test::busy_snapshot();
+  TargetSnapshot absent;
+  absent.name = "otelcol.service";
+  absent.strategy = "graded";
+  absent.absent_why = "no unit otelcol.service runs";
+  agent.targets.push_back(absent);
+  ControlServer::Handlers handlers;
+  handlers.state = [&] { return Result<std::string>(web::to_state_json(agent)); };
+  const auto server = ControlServer::start(options_.socket_path, std::move(handlers));
+  ASSERT_TRUE(server.has_value()) << server.error().message;
+  options_.target = "otelcol.service";
+  EXPECT_EQ(run(), 1);
+  EXPECT_THAT(err_.str(), AllOf(HasSubstr("the running agent protects 'otelcol.service'"),
+                                HasSubstr("not there now: no unit otelcol.service runs")));
+}
+
+TEST_F(CopiedTree, AFailureIsJsonWhereJsonIsAskedFor) {
+  options_.target = "cgroup:/nowhere";
+  options_.json = true;
+  EXPECT_EQ(run(), 1);
+  const json said = json::parse(out_.str());
+  EXPECT_EQ(said["schema"], 1);
+  EXPECT_THAT(said["error"], HasSubstr("/nowhere"));
+}
+
 TEST_F(CopiedTree, AnUnknownNameListsTheOthers) {
   std::ofstream(options_.config_path) << "apiVersion: headgate/v1\n"
                                          "targets:\n"
@@ -236,6 +262,11 @@ TEST_F(CopiedTree, ARunningAgentAddsStatePolicyAndRefusals) {
                               "share 700"),
                     HasSubstr("normal -> shedding: cpu slow above enter"),
                     HasSubstr("configured at line 4")));
+
+  agent.targets[0].config_line = 0;
+  out_.str("");
+  EXPECT_EQ(run(), 0);
+  EXPECT_THAT(out_.str(), HasSubstr("configured by the command line"));
 }
 
 TEST(ExplainMeasure, RatesComeFromTwoSamples) {

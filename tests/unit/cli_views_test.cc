@@ -215,6 +215,21 @@ TEST_F(AskedAgent, WithoutAnAgentEveryVerbSaysSo) {
                     HasSubstr("headgate top: no agent"), HasSubstr("headgate off: no agent")));
 }
 
+TEST_F(AskedAgent, FailuresAreJsonWhereJsonIsAskedFor) {
+  const auto said = [this] {
+    const json object = json::parse(out_.str());
+    out_.str("");
+    EXPECT_EQ(object["schema"], 1);
+    return object["error"].get<std::string>();
+  };
+  EXPECT_EQ(run_status({path_, true}, out_, err_), 1);
+  EXPECT_THAT(said(), HasSubstr("no agent is listening on"));
+  EXPECT_EQ(run_switch({true, "/p", path_, true}, out_, err_), 1);
+  EXPECT_THAT(said(), HasSubstr("no agent is listening on"));
+  EXPECT_EQ(run_check({write(kConfig), path_, true, false, true}, strategies(), out_, err_), 1);
+  EXPECT_THAT(said(), HasSubstr("no agent is listening on"));
+}
+
 TEST_F(AskedAgent, TopOncePrintsOneTableWithoutColours) {
   start();
   EXPECT_EQ(run_top({path_, true}, out_, err_), 0);
