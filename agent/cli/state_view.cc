@@ -86,6 +86,19 @@ void add_agent_notes(StateView& view, const Json& s) {
   }
 }
 
+/// An agent that ticks makes a state each second; three are missing.
+constexpr double kHangsAfterSeconds = 4;
+
+void add_age(StateView& view, double age_s) {
+  view.title += fmt::format(" · {:.1f} s ago", age_s);
+  if (age_s >= kHangsAfterSeconds) {
+    view.notes.push_back(
+        fmt::format("the agent's loop has not ticked for {}: what stands here is old, and the "
+                    "leases have run out (everything is admitted)",
+                    duration(age_s)));
+  }
+}
+
 std::string share(const std::optional<double>& value) {
   return value ? fmt::format("{:.2f}", *value) : "?";
 }
@@ -147,7 +160,7 @@ void add_rows(Table& table, const TargetView& target) {
 
 }  // namespace
 
-Result<StateView> parse_state(std::string_view state_json) {
+Result<StateView> parse_state(std::string_view state_json, std::int64_t now_unix_ms) {
   const Json s = parse_json(state_json);
   if (!s.is_object()) {
     return fail("the answer of the agent is not its state");
@@ -167,6 +180,9 @@ Result<StateView> parse_state(std::string_view state_json) {
                   text_of(s, "mode"), duration(number_of(s, "uptime_seconds").value_or(0)),
                   text_of(s, "kernel_release"), text_of(s, "cgroup_mode"),
                   file.empty() ? "no configuration file" : file);
+  if (const auto made = number_of(s, "unix_ms"); made && now_unix_ms > 0) {
+    add_age(view, std::max(0.0, (static_cast<double>(now_unix_ms) - *made) / 1000));
+  }
   add_agent_notes(view, s);
   for (const Json& t : list_of(s, "targets")) {
     view.targets.push_back(target_view(t));

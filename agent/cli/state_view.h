@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,8 +47,17 @@ struct StateView {
   std::vector<TargetView> targets;
 };
 
-/// Errors: not the state of an agent, or of a schema that this program does not know.
-[[nodiscard]] Result<StateView> parse_state(std::string_view state_json);
+/// Errors: not the state of an agent, or of a schema that this program does not know. `now_unix_ms`
+/// is when it was received: the agent makes its state once a second, and a loop that hangs makes
+/// none, so its age is shown. 0 = not known.
+[[nodiscard]] Result<StateView> parse_state(std::string_view state_json,
+                                            std::int64_t now_unix_ms = 0);
+
+/// The wall clock, as the agent stamps its state.
+[[nodiscard]] inline std::int64_t unix_ms_now() {
+  using std::chrono::milliseconds, std::chrono::system_clock;
+  return std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+}
 
 /// The table of `status` and `top`. `width` 0 = as wide as need be.
 [[nodiscard]] std::string render(const StateView& view, std::size_t width, bool color);

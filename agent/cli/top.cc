@@ -118,7 +118,7 @@ Result<std::string> table(const ControlClient& client, std::size_t width, bool c
   if (!state) {
     return tl::unexpected<Error>(state.error());
   }
-  const auto view = cli::parse_state(*state);
+  const auto view = cli::parse_state(*state, cli::unix_ms_now());
   if (!view) {
     return tl::unexpected<Error>(view.error());
   }

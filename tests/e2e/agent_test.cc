@@ -86,6 +86,22 @@ TEST_F(AgentTest, ShutGateRefusesEveryConnectAndTheServerSeesNone) {
   EXPECT_EQ(server_->accepted(), before);
 }
 
+TEST_F(AgentTest, TheFirstStateHasASampleAlreadyAlsoOfATargetWithoutALimit) {
+  const lab::Cgroup unlimited("e2e-free");
+  lab::ServerOptions options;
+  const lab::Namespace host{lab::Namespace::Host{}};
+  lab::ServerProcess server(host, options, &unlimited);
+  server.start();
+  agent_.write_config(
+      fmt::format("apiVersion: headgate/v1\ntargets:\n  - name: free\n    match: {{cgroup: {}}}\n"
+                  "    endpoints: [{{name: e, port: {}, protocol: tcp}}]\n",
+                  unlimited.path(), server.port()));
+  agent_.start();
+  const auto free = agent_.target("free");
+  ASSERT_TRUE(free.is_object()) << agent_.log();
+  EXPECT_TRUE(free["sample_age_seconds"].is_number()) << "readyz waits for it: " << free.dump(2);
+}
+
 TEST_F(AgentTest, NoConfigurationFileIsNeededForAFirstLook) {
   agent_.start_with({"--protect=cgroup:" + cgroup_->path(), "--port=8080/tcp", "--observe"});
   ASSERT_TRUE(agent_.running()) << agent_.log();

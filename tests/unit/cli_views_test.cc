@@ -140,6 +140,16 @@ TEST(StatusTable, FitsAnyTerminal) {
   }
 }
 
+TEST(StatusTable, SaysHowOldItIsAndThatALoopHangs) {
+  const AgentSnapshot agent = test::busy_snapshot();
+  const std::string state = web::to_state_json(agent);
+  EXPECT_THAT(cli::parse_state(state, agent.unix_ms + 400)->title, HasSubstr("0.4 s ago"));
+  EXPECT_TRUE(cli::parse_state(state, agent.unix_ms + 400)->notes.empty());
+  EXPECT_THAT(cli::parse_state(state, agent.unix_ms + 9000)->notes.at(0),
+              HasSubstr("has not ticked for 9 s"));
+  EXPECT_THAT(cli::parse_state(state, agent.unix_ms - 50)->title, HasSubstr("0.0 s ago"));
+}
+
 TEST(StatusTable, AnotherSchemaIsAnError) {
   EXPECT_THAT(cli::parse_state(R"({"schema":2})").error().message, HasSubstr("schema 2"));
   EXPECT_FALSE(cli::parse_state("[]").has_value());
@@ -328,7 +338,8 @@ TEST_F(AskedAgent, CheckSchemaIsJson) {
 TEST(Version, TextAndJson) {
   std::ostringstream out;
   EXPECT_EQ(run_version({false}, {"1.2.3", "abc", "gcc"}, out), 0);
-  EXPECT_EQ(out.str(), "headgate 1.2.3 (revision abc, gcc, kernel ABI 1)\n");
+  EXPECT_EQ(out.str(), "headgate 1.2.3 (revision abc, gcc, kernel ABI " +
+                           std::to_string(HEADGATE_ABI_VERSION) + ")\n");
   out.str("");
   EXPECT_EQ(run_version({true}, {"1.2.3", "abc", "gcc"}, out), 0);
   EXPECT_EQ(json::parse(out.str())["version"], "1.2.3");
