@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -18,6 +19,7 @@
 
 #include "agent/dataplane/bpffs.h"
 #include "agent/web/control_socket.h"
+#include "tests/support/leftovers.h"
 
 extern char** environ;  // NOLINT: POSIX
 
@@ -76,7 +78,9 @@ std::filesystem::path make_directory() {
 const char* AgentProcess::binary() { return HEADGATE_BINARY; }
 
 AgentProcess::AgentProcess()
-    : directory_(make_directory()), pin_root_("/sys/fs/bpf/" + directory_.filename().string()) {}
+    : directory_(make_directory()), pin_root_("/sys/fs/bpf/" + directory_.filename().string()) {
+  lab::remove_leftovers();
+}
 
 AgentProcess::~AgentProcess() {
   if (pid_ > 0) {
@@ -106,11 +110,27 @@ void AgentProcess::start_without_capabilities() {
   launch({"setpriv", "--bounding-set=-all", "--inh-caps=-all"}, {"--config=" + config_path()});
 }
 
+void AgentProcess::start_as_nobody() {
+  std::filesystem::permissions(directory_, std::filesystem::perms::all);
+  std::filesystem::permissions(config_path(), std::filesystem::perms(0644));
+  launch({"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"},
+         {"--config=" + config_path()});
+}
+
 void AgentProcess::launch(const std::vector<std::string>& prefix,
                           const std::vector<std::string>& more) {
+  // A test that is interrupted takes its agent with it (prctl(2), PR_SET_PDEATHSIG); what stays in
+  // files and in the kernel is removed by the next test that starts (leftovers.h).
   std::vector<std::string> command = prefix;
-  command.insert(command.end(), {binary(), "run", "--pin-root=" + pin_root_,
-                                 "--socket=" + socket_path(), "--web.listen-address=127.0.0.1:0"});
+  if (command.empty()) {
+    command.emplace_back("setpriv");
+  }
+  command.insert(command.end(), {"--pdeathsig=KILL", binary(), "run", "--pin-root=" + pin_root_,
+                                 "--socket=" + socket_path()});
+  const auto is_web = [](const std::string& flag) { return flag.starts_with("--web."); };
+  if (std::none_of(more.begin(), more.end(), is_web)) {
+    command.emplace_back("--web.listen-address=127.0.0.1:0");
+  }
   command.insert(command.end(), more.begin(), more.end());
   pid_ = spawn(command, (directory_ / "out").string(), (directory_ / "err").string());
   const auto limit = steady_clock::now() + std::chrono::seconds(10);

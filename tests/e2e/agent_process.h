@@ -37,6 +37,8 @@ class AgentProcess {
   void start_with(const std::vector<std::string>& arguments);
   /// The same by a root without any capability, as in a container that was given none.
   void start_without_capabilities();
+  /// By a user that is not root; it can reach socket and configuration.
+  void start_as_nobody();
   void kill();      ///< kill -9
   int terminate();  ///< SIGTERM; returns the exit status, 128 + signal
   void hang_up();   ///< SIGHUP

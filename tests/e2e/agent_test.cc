@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The whole program as its user runs it: real process, real kernel, real servers and clients.
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -15,6 +20,7 @@
 
 #include "agent/dataplane/bpffs.h"
 #include "tests/e2e/agent_process.h"
+#include "tests/support/leftovers.h"
 #include "tests/support/net_lab.h"
 
 namespace headgate::e2e {
@@ -344,6 +350,57 @@ TEST_F(AgentTest, DeferredConnectsComeInAtTheirNextTry) {
   client.join();
   EXPECT_EQ(report.count(Outcome::kConnected), 50U) << report.describe();
   EXPECT_EQ(server_->accepted() - before, 50U);
+}
+
+TEST(Leftovers, AreTakenAwayWhereTheirTestIsGoneAndOnlyThere) {
+  HEADGATE_REQUIRES_ROOT_KERNEL();
+  EXPECT_EQ(lab::owner_in_name("headgate-e2e-123-0"), 123);
+  EXPECT_EQ(lab::owner_in_name("headgate-lab-77-e2e"), 77);
+  for (const char* name :
+       {"headgate", "headgate-e2e-x-0", "headgate-e2e-123", "headgate-e2e-1-0"}) {
+    EXPECT_FALSE(lab::owner_in_name(name)) << name;
+  }
+  // A child that is interrupted in the middle of a test, with an agent, pins and a cgroup.
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe2(pipe.data(), O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const lab::Cgroup cgroup("interrupted");
+    AgentProcess agent;
+    agent.write_config("apiVersion: headgate/v1\ntargets:\n  - name: x\n    match: {cgroup: " +
+                       cgroup.path() + "}\n    endpoints: [{name: e, port: 9}]\n");
+    agent.start();
+    const pid_t pid = agent.pid();
+    (void)!::write(pipe[1], &pid, sizeof(pid));
+    ::pause();
+    ::_exit(0);
+  }
+  pid_t agent = 0;
+  ASSERT_EQ(::read(pipe[0], &agent, sizeof(agent)), static_cast<ssize_t>(sizeof(agent)));
+  ::close(pipe[0]);
+  ::close(pipe[1]);
+  const std::string pins = fmt::format("/sys/fs/bpf/headgate-e2e-{}-", child);
+  const auto pinned = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator("/sys/fs/bpf")) {
+      if (entry.path().string().starts_with(pins)) {
+        return true;
+      }
+    }
+    return false;
+  };
+  EXPECT_TRUE(pinned());
+  lab::remove_leftovers_now();
+  EXPECT_TRUE(pinned()) << "its test lives";
+  ::kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(lab::eventually([&] { return ::kill(agent, 0) != 0; })) << "its agent went with it";
+  lab::remove_leftovers_now();
+  EXPECT_FALSE(pinned());
+  for (const auto* tree : {"/sys/fs/cgroup/", "/sys/fs/cgroup/cpu/", "/sys/fs/cgroup/unified/"}) {
+    EXPECT_FALSE(
+        std::filesystem::exists(fmt::format("{}headgate-lab-{}-interrupted", tree, child)));
+  }
 }
 
 /// In the host's own namespace a port belongs to a target only where its processes listen.

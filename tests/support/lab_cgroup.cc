@@ -11,6 +11,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/leftovers.h"
 #include "tests/support/net_lab.h"
 
 namespace headgate::lab {
@@ -77,6 +78,7 @@ std::vector<pid_t> pids_in(const std::string& directory) {
 
 Cgroup::Cgroup(const std::string& name, const std::string& parent)
     : path_(parent + "/headgate-lab-" + std::to_string(::getpid()) + "-" + name) {
+  remove_leftovers();
   const Trees trees = find_trees();
   std::set<std::string> roots;
   if (!trees.v2.empty()) {
