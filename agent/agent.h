@@ -60,6 +60,10 @@ class Agent final : public SnapshotSource {
   /// last renewal of the leases, in less than a second.
   [[nodiscard]] Result<> run();
 
+  /// Takes the node's lock, if it is free, before run() does: true = this agent has it and will be
+  /// the active one. Call before run() only.
+  [[nodiscard]] Result<bool> try_lock() { return pins_.try_lock(); }
+
   // -- for other threads
   [[nodiscard]] SnapshotPtr snapshot() override;
   [[nodiscard]] bool alive() const override;

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <ostream>
@@ -17,6 +18,7 @@
 #include "agent/web/control_socket.h"
 #include "agent/web/server.h"
 #include "agent/web/state_json.h"
+#include "agent/web_port.h"
 
 namespace headgate {
 namespace {
@@ -98,21 +100,40 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   }
   log::info("headgate", {{"version", kVersion}, {"revision", kRevision}});
 
+  // Before anything is bound: what an agent in standby meets is not an error.
+  const auto locked = (*agent)->try_lock();
+  if (!locked) {
+    err << "headgate run: " << locked.error().message << "\n";
+    return kExitFailure;
+  }
+  if (!*locked && !options.wait) {
+    err << "headgate run: another headgate agent holds " << options.pin_root
+        << ": stop it first, or run without --no-wait to stand by\n";
+    return kExitFailure;
+  }
+
   // Both serve from threads of their own and end before the agent does.
   std::unique_ptr<WebServer> web;
+  std::unique_ptr<AwaitedWebServer> awaited_web;
   if (!options.web_listen_address.empty()) {
     WebServer::Options web_options;
     web_options.listen_address = options.web_listen_address;
     web_options.effective_config = [&agent] { return (*agent)->effective_config(); };
     web_options.reload = [&agent] { return (*agent)->request_reload(); };
-    auto started = WebServer::start(**agent, std::move(web_options));
-    if (!started) {
+    const auto start = [&agent, web_options] { return WebServer::start(**agent, web_options); };
+    auto started = start();
+    if (started) {
+      web = std::move(*started);
+      log::info("web server", {{"port", web->port()}});
+    } else if (started.error().sys_errno == EADDRINUSE && !*locked) {
+      log::info("standby: the web port is taken until the other agent ends",
+                {{"address", options.web_listen_address}});
+      awaited_web = std::make_unique<AwaitedWebServer>(start);
+    } else {
       err << "headgate run: " << started.error().message
           << " (does another headgate run? --web.listen-address takes another one, or none)\n";
       return kExitFailure;
     }
-    web = std::move(*started);
-    log::info("web server", {{"port", web->port()}});
   }
   ControlServer::Handlers handlers;
   handlers.state = [&agent]() -> Result<std::string> {
@@ -141,6 +162,7 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
 
   const auto ran = (*agent)->run();
   control.reset();
+  awaited_web.reset();
   web.reset();
   if (!ran) {
     log::error("stopped", {{"reason", ran.error().message}});

@@ -115,7 +115,7 @@ std::string PinDirectory::link_path(const std::string& name) const {
 }
 
 Result<bool> PinDirectory::try_lock() {
-  if (!pinned_) {
+  if (!pinned_ || lock_) {
     return true;
   }
   UniqueFd fd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));

@@ -32,8 +32,10 @@ class PinDirectory {
   [[nodiscard]] std::string link_path(const std::string& name) const;
 
   /// Takes the lock without waiting (flock(2) on the root directory, so containers that share the
-  /// mount share the lock). false = another agent has it. Not pinned: always true.
+  /// mount share the lock). false = another agent has it. Not pinned, or taken before: true.
   [[nodiscard]] Result<bool> try_lock();
+  /// Removes the directories that prepare() has made, where nothing is pinned in them.
+  void remove_if_empty() const;
   /// Removes what this version has pinned: links are detached first. Foreign files stay.
   void purge() const;
 

@@ -11,7 +11,9 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -31,6 +33,20 @@ using lab::ConnectReport;
 using lab::Outcome;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
+
+/// A TCP port of the loopback that nobody listens on.
+std::uint16_t free_port() {
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);  // NOLINT: the socket API wants it
+  if (::bind(fd.get(), generic, size) != 0 || ::getsockname(fd.get(), generic, &size) != 0) {
+    throw std::runtime_error("no free port");
+  }
+  return ntohs(address.sin_port);
+}
 
 /// A server in a cgroup and namespace of its own, and a client beside it.
 class AgentTest : public ::testing::Test {
@@ -202,6 +218,53 @@ TEST_F(AgentTest, SecondAgentStandsByAndTakesOver) {
   EXPECT_TRUE(lab::eventually([&] { return !second.state().value("standby", true); }));
   std::this_thread::sleep_for(milliseconds(1500));  // longer than the lease of the first
   EXPECT_EQ(connect(100).count(Outcome::kRefused), 100U);
+}
+
+TEST_F(AgentTest, SecondAgentStandsByThoughTheWebPortIsTakenAndGetsItWithTheLock) {
+  const std::string port = fmt::format("{}", free_port());
+  agent_.write_config(config("{fixed: {admit: 0}}"));
+  agent_.start({"--web.listen-address=127.0.0.1:" + port});
+  ASSERT_TRUE(agent_.running()) << agent_.log();
+  AgentProcess second;
+  second.share_pins_of(agent_);
+  second.write_config(config("{fixed: {admit: 0}}"));
+  second.start({"--web.listen-address=127.0.0.1:" + port});
+  ASSERT_TRUE(second.running()) << second.log();
+  EXPECT_NE(second.log().find("the web port is taken"), std::string::npos) << second.log();
+  agent_.kill();
+  EXPECT_TRUE(lab::eventually([&] {
+    return !second.state().value("standby", true) &&
+           second.log().find("web server port=" + port) != std::string::npos;
+  })) << second.log();
+  EXPECT_EQ(second.terminate(), 0);
+}
+
+TEST_F(AgentTest, TwoAgentsWithPinsOfTheirOwnSayThatTheyAreTwo) {
+  protect(config("{fixed: {admit: 1}}"), Outcome::kConnected);
+  ASSERT_TRUE(lab::eventually([&] { return !agent_.target("web")["hooks"].empty(); }));
+  AgentProcess second;
+  second.write_config(config("{fixed: {admit: 1}}"));
+  second.start();
+  const std::array<const AgentProcess*, 2> both{&agent_, &second};
+  for (const AgentProcess* one : both) {
+    const AgentProcess& other = one == &agent_ ? second : agent_;
+    std::string id;
+    EXPECT_TRUE(lab::eventually(
+        [&] {
+          const auto target = other.target("web");
+          id = target.is_object() && !target["hooks"].empty()
+                   ? target["hooks"][0]["program_id"].dump()
+                   : "none";
+          return one->state()["degraded"].dump().find("sk_lookup program " + id + " ") !=
+                 std::string::npos;
+        },
+        milliseconds(15000)))
+        << id << one->state()["degraded"].dump(2) << one->log();
+    EXPECT_NE(one->log().find("this gate is not the only one"), std::string::npos);
+  }
+  const auto doctor = agent_.run({"doctor", "--pin-root=" + agent_.pin_root()});
+  EXPECT_NE(doctor.out.find("another agent"), std::string::npos) << doctor.out;
+  EXPECT_EQ(second.terminate(), 0);
 }
 
 TEST_F(AgentTest, KillSwitchOpensTheGateAndSurvivesARestart) {
