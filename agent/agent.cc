@@ -693,6 +693,9 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
   if (maps_ == nullptr) {
     return out;
   }
+  for (std::string& problem : gate_->problems()) {
+    out->degraded.push_back(std::move(problem));
+  }
   out->map_update_errors = maps_->update_errors();
   const auto add_errors = [&](const char* hook, const std::map<int, std::uint64_t>& errors) {
     for (const auto& [sys_errno, count] : errors) {

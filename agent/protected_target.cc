@@ -498,6 +498,12 @@ void ProtectedTarget::hold_namespace(const Located::Netns& found) {
                       {{"target", config_.name}, {"reason", held.error().message}});
     }
   }
+  if (const std::string& others = shared_.gate.look_for_others(space->inode, space->fd.get());
+      !others.empty()) {
+    log::write_once(log::Level::kWarn, "others " + config_.name, others,
+                    "this gate is not the only one",
+                    {{"target", config_.name}, {"reason", others}});
+  }
   const bool needs_pit = std::any_of(endpoints_.begin(), endpoints_.end(),
                                      [this](const Endpoint& endpoint) { return defers(endpoint); });
   if (space->gated && needs_pit && !shared_.gate.has_pit(space->inode)) {

@@ -287,6 +287,19 @@ void add_foreign_checks(const SystemFacts& facts, std::vector<Check>& checks) {
     checks.push_back({"foreign programs", Severity::kOk, "none", {}, {}});
   }
   for (const SystemFacts::ForeignProgram& program : facts.foreign) {
+    // The kernel keeps 15 characters of a name; every program of headgate begins so.
+    if (program.name.starts_with("headgate_")) {
+      checks.push_back(
+          {"another agent", Severity::kWarn,
+           fmt::format("sk_lookup program '{}' (id {}) in network namespace {} belongs to another "
+                       "headgate agent, or was left by one",
+                       program.name, program.program_id, program.netns_inode),
+           "two gates refuse one after the other, and neither knows of the other",
+           fmt::format("run one agent a node with one --pin-root; bpftool prog show id {} names "
+                       "its holder",
+                       program.program_id)});
+      continue;
+    }
     // Kernel: run_sk_lookup programs in turn; a redirect of one wins over the drop of another.
     checks.push_back(
         {"foreign programs", Severity::kWarn,

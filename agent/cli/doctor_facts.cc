@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <linux/bpf.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -11,7 +13,10 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <set>
 #include <sstream>
 #include <string_view>
 
@@ -21,6 +26,8 @@
 #include "agent/base/unique_fd.h"
 #include "agent/cgroup/hierarchy.h"
 #include "agent/cli/doctor.h"
+#include "agent/cli/json_read.h"
+#include "agent/dataplane/bpffs.h"
 #include "agent/web/control_socket.h"
 
 namespace headgate::cli {
@@ -144,10 +151,56 @@ std::string program_name(std::uint32_t id) {
   return info.name;
 }
 
-/// Every program of headgate is named so; the kernel keeps 15 characters of a name.
-bool is_ours(std::string_view name) { return name.starts_with("headgate_"); }
+std::size_t entries_of(const std::string& directory) {
+  std::error_code ec;
+  const std::filesystem::directory_iterator begin(directory, ec);
+  return ec ? 0 : static_cast<std::size_t>(std::distance(begin, {}));
+}
 
-void look_for_foreign(SystemFacts& facts) {
+void look_at_pins(const DoctorOptions& options, SystemFacts& facts) {
+  struct stat found {};
+  if (options.pin_root.empty() || stat(options.pin_root.c_str(), &found) != 0) {
+    return;
+  }
+  const PinDirectory pins = PinDirectory::existing(options.pin_root);
+  SystemFacts::PinRoot root;
+  root.path = options.pin_root;
+  root.uid = found.st_uid;
+  root.mode = found.st_mode & 07777U;
+  root.links = entries_of(pins.links_directory());
+  root.maps = entries_of(pins.maps_directory());
+  // Shared and let go at once: an agent that starts in this very moment looks again in its next
+  // tick.
+  const UniqueFd fd(open(options.pin_root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  root.locked = fd && flock(fd.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  facts.pin_root = std::move(root);
+}
+
+/// Programs of the agent that is asked about: what is pinned below the pin root, and what the agent
+/// that answers says it has. Another agent's are named alike, so the name does not tell.
+std::set<std::uint32_t> own_programs(const DoctorOptions& options, const SystemFacts& facts) {
+  std::set<std::uint32_t> own;
+  std::error_code ec;
+  const std::string links = PinDirectory::existing(options.pin_root).links_directory();
+  for (const auto& entry : std::filesystem::directory_iterator(links, ec)) {
+    const UniqueFd link(bpf_obj_get(entry.path().c_str()));
+    bpf_link_info info{};
+    std::uint32_t size = sizeof(info);
+    if (link && bpf_obj_get_info_by_fd(link.get(), &info, &size) == 0) {
+      own.insert(info.prog_id);
+    }
+  }
+  const Json state = parse_json(facts.agent_state);
+  for (const Json& target : list_of(state, "targets")) {
+    for (const Json& hook : list_of(target, "hooks")) {
+      own.insert(static_cast<std::uint32_t>(count_of(hook, "program_id")));
+    }
+  }
+  return own;
+}
+
+void look_for_foreign(const DoctorOptions& options, SystemFacts& facts) {
+  const std::set<std::uint32_t> own = own_programs(options, facts);
   std::uint32_t id = 0;
   while (bpf_link_get_next_id(id, &id) == 0) {
     const UniqueFd fd(bpf_link_get_fd_by_id(id));
@@ -166,9 +219,8 @@ void look_for_foreign(SystemFacts& facts) {
     if (info.netns.netns_ino == 0) {
       continue;
     }
-    const std::string name = program_name(info.prog_id);
-    if (!is_ours(name)) {
-      facts.foreign.push_back({info.netns.netns_ino, info.prog_id, name});
+    if (!own.contains(info.prog_id)) {
+      facts.foreign.push_back({info.netns.netns_ino, info.prog_id, program_name(info.prog_id)});
     }
   }
   if (errno != ENOENT) {
@@ -187,15 +239,16 @@ SystemFacts look_around(const DoctorOptions& options) {
   look_at_process(options, facts);
   look_at_file_systems(options, facts);
   facts.psi = look_at_psi(options);
+  look_at_pins(options, facts);
   // libbpf explains each failure on stderr; this program does so itself, and better.
   libbpf_set_print(nullptr);
   facts.bpf_errno = try_to_load();
-  look_for_foreign(facts);
   if (auto state = ControlClient(options.socket_path).state()) {
     facts.agent_state = std::move(*state);
   } else {
     facts.agent_problem = state.error().message;
   }
+  look_for_foreign(options, facts);
   return facts;
 }
 

@@ -16,6 +16,7 @@
 #include <bpf/libbpf.h>
 #include <fmt/format.h>
 
+#include "agent/dataplane/programs.h"
 #include "headgate_bpf.skel.h"
 
 namespace headgate {
@@ -129,6 +130,7 @@ bool read_array(int fd, std::uint32_t count, std::vector<std::uint32_t>& keys, V
 }  // namespace
 
 Result<std::unique_ptr<KernelMaps>> KernelMaps::open(const PinDirectory& pins) {
+  route_libbpf_log();
   SkeletonPtr skeleton(headgate_bpf__open());
   if (!skeleton) {
     return sys_fail(errno, "open the BPF object");

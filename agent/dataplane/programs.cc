@@ -89,11 +89,35 @@ Result<LoadedProgram> load_variant(const char* name, const char* variant, const 
   return out;
 }
 
+std::string program_name(std::uint32_t id) {
+  const UniqueFd fd(::bpf_prog_get_fd_by_id(id));
+  bpf_prog_info info{};
+  __u32 bytes = sizeof(info);
+  return fd && ::bpf_obj_get_info_by_fd(fd.get(), &info, &bytes) == 0 ? info.name : std::string();
+}
+
 }  // namespace
 
-Result<LoadedProgram> load_program(Program program, const Serves& serves, const KernelMaps& maps) {
+void route_libbpf_log() {
   static std::once_flag once;
   std::call_once(once, [] { libbpf_set_print(print_libbpf); });
+}
+
+std::vector<AttachedProgram> sk_lookup_programs(int netns_fd) {
+  std::array<__u32, 64> ids{};  // the kernel allows 64 (net_namespace.c, netns_bpf_max_progs)
+  __u32 count = ids.size();
+  __u32 flags = 0;
+  std::vector<AttachedProgram> out;
+  if (::bpf_prog_query(netns_fd, BPF_SK_LOOKUP, 0, &flags, ids.data(), &count) == 0) {
+    for (std::size_t i = 0; i < count && i < ids.size(); ++i) {
+      out.push_back({ids[i], program_name(ids[i])});
+    }
+  }
+  return out;
+}
+
+Result<LoadedProgram> load_program(Program program, const Serves& serves, const KernelMaps& maps) {
+  route_libbpf_log();
   struct Variants {
     const char* atomic = nullptr;
     const char* locked = nullptr;  ///< nullptr: one program does for all kernels

@@ -58,6 +58,19 @@ class Link {
   bool adopted_ = false;
 };
 
+/// A program that is attached somewhere.
+struct AttachedProgram {
+  std::uint32_t id = 0;
+  std::string name;  ///< empty where it may not be known (needs CAP_SYS_ADMIN)
+};
+
+/// What is attached to a network namespace for BPF_SK_LOOKUP, by whomever; nothing where it cannot
+/// be asked.
+[[nodiscard]] std::vector<AttachedProgram> sk_lookup_programs(int netns_fd);
+
+/// From now on libbpf's own words go to the log (debug), not to stderr.
+void route_libbpf_log();
+
 /// Removes pinned links whose names are not in `keep`: they belong to targets that are gone.
 /// Returns how many.
 std::size_t remove_orphan_links(const PinDirectory& pins, const std::vector<std::string>& keep);

@@ -48,6 +48,39 @@ Result<> SkLookupHook::hold(std::uint32_t netns, int netns_fd) {
   return {};
 }
 
+const std::string& SkLookupHook::look_for_others(std::uint32_t netns, int netns_fd) {
+  static const std::string kNone;
+  const auto it = instances_.find(netns);
+  if (it == instances_.end()) {
+    return kNone;
+  }
+  std::string& text = it->second.others;
+  text.clear();
+  for (const AttachedProgram& program : sk_lookup_programs(netns_fd)) {
+    if (program.id == it->second.program.id) {
+      continue;
+    }
+    const bool agent = program.name.starts_with("headgate_");
+    text += fmt::format(
+        "{}sk_lookup program {} '{}' {} is attached to network namespace {}, too: {}",
+        text.empty() ? "" : "; ", program.id, program.name,
+        agent ? "of another headgate agent (another --pin-root?)" : "of somebody else", netns,
+        agent ? "both refuse, and neither knows of the other: stop one of them"
+              : "what it redirects to a socket is not refused");
+  }
+  return text;
+}
+
+std::vector<std::string> SkLookupHook::problems() const {
+  std::vector<std::string> out;
+  for (const auto& [netns, instance] : instances_) {
+    if (!instance.others.empty()) {
+      out.push_back(instance.others);
+    }
+  }
+  return out;
+}
+
 Result<> SkLookupHook::open_pit(std::uint32_t netns, int netns_fd) {
   const auto it = instances_.find(netns);
   if (it == instances_.end()) {

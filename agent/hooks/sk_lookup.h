@@ -25,6 +25,12 @@ class SkLookupHook {
   /// Attaches to the namespace (inode, fd), or adopts the link that is pinned for it; counts the
   /// holders. Errors: the program does not load, no right to attach.
   [[nodiscard]] Result<> hold(std::uint32_t netns, int netns_fd);
+  /// Looks for sk_lookup programs of others in the namespace: another agent whose pins are
+  /// elsewhere refuses beside this one, a foreign redirect passes it by. Returns what is to be said
+  /// about them, empty = none; it stands in problems() until the next look.
+  const std::string& look_for_others(std::uint32_t netns, int netns_fd);
+  /// One text a namespace in which others are.
+  [[nodiscard]] std::vector<std::string> problems() const;
   /// Opens the namespace's pit, if it has none: needed before the first deferral.
   [[nodiscard]] Result<> open_pit(std::uint32_t netns, int netns_fd);
   /// One holder less; the last one detaches and closes the pit.
@@ -45,6 +51,7 @@ class SkLookupHook {
     LoadedProgram program;
     Link link;
     std::unique_ptr<Pit> pit;
+    std::string others;  ///< what look_for_others() has found
   };
   KernelMaps& maps_;
   const PinDirectory& pins_;

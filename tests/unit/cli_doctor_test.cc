@@ -170,6 +170,30 @@ TEST(Doctor, AForeignSkLookupProgramIsNamed) {
   EXPECT_THAT(check.found, AllOf(HasSubstr("tubular"), HasSubstr("77"), HasSubstr("4026531840")));
 }
 
+TEST(Doctor, TheProgramOfAnotherAgentIsNamedAsSuch) {
+  SystemFacts facts = healthy();
+  facts.foreign = {{4026531840, 78, "headgate_sk_loo"}};
+  const Check check = find(facts, "another agent");
+  EXPECT_EQ(check.severity, Severity::kWarn);
+  EXPECT_THAT(check.found, AllOf(HasSubstr("78"), HasSubstr("4026531840")));
+  EXPECT_THAT(check.remedy, HasSubstr("--pin-root"));
+}
+
+TEST(Doctor, PinsOfAnotherOwnerOrModeOrOfADeadAgentAreNamed) {
+  SystemFacts facts = healthy();
+  facts.pin_root = {"/sys/fs/bpf/headgate", 65534, 0700, 0, 0, false};
+  EXPECT_THAT(find(facts, "pins").found, HasSubstr("belongs to uid 65534"));
+  facts.pin_root = {"/sys/fs/bpf/headgate", 0, 0777, 0, 0, false};
+  EXPECT_THAT(find(facts, "pins").found, HasSubstr("mode 0777"));
+  facts.pin_root = {"/sys/fs/bpf/headgate", 0, 0700, 2, 12, false};
+  EXPECT_EQ(find(facts, "pins").severity, Severity::kWarn);
+  EXPECT_THAT(find(facts, "pins").found, HasSubstr("2 links, 12 maps of an agent that has ended"));
+  facts.pin_root->locked = true;
+  EXPECT_EQ(find(facts, "pins").severity, Severity::kOk);
+  facts.pin_root = {"/sys/fs/bpf/headgate", 0, 0700, 0, 1, false};
+  EXPECT_EQ(find(facts, "pins").severity, Severity::kOk) << "the kill switch outlives a purge";
+}
+
 TEST(Doctor, PsiSwitchedOffIsNotPsiMissing) {
   SystemFacts facts = healthy();
   facts.psi = SystemFacts::Psi::kSwitchedOff;
