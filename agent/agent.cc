@@ -319,6 +319,8 @@ void Agent::apply(Config config, Instant now) {
   (void)set_period(timer_.get(), options_.config.tick);
   if (options_.config.mode == Mode::kOff) {
     node_connects_->detach_all();
+  } else if (maps_->is_detached()) {
+    // said already, and all that follows from it
   } else if (auto attached = node_connects_->attach(); !attached) {
     degrade(node_connects_->status().problem +
             ": the node's addresses are exempt up to exempt.rate instead of its own connects");
@@ -399,7 +401,9 @@ void Agent::leave() {
     return;
   }
   tick(monotonic_now());
-  if (pins_.pinned()) {
+  if (maps_->is_detached()) {
+    pins_.remove_if_empty();
+  } else if (pins_.pinned()) {
     log::info("maps and links stay for the next agent, the leases open the gate",
               {{"pins", pins_.root()}, {"to_remove", "run with --on-exit=purge"}});
   }

@@ -164,6 +164,32 @@ Check bpffs_check(const SystemFacts& facts) {
           "mount /sys and then mount -t bpf bpf /sys/fs/bpf"};
 }
 
+Check pins_check(const SystemFacts& facts) {
+  if (!facts.pin_root) {
+    return {"pins", Severity::kOk, "none: no agent has run, or it has taken them away", {}, {}};
+  }
+  const SystemFacts::PinRoot& root = *facts.pin_root;
+  if (root.uid != 0) {
+    return {"pins", Severity::kWarn, fmt::format("{} belongs to uid {}", root.path, root.uid),
+            "its owner could take the gate away, so an agent that runs as root pins nothing there",
+            fmt::format("rm -r {}", root.path)};
+  }
+  if ((root.mode & 022U) != 0) {
+    return {"pins", Severity::kWarn,
+            fmt::format("{} has mode {:04o}: others may write into it", root.path, root.mode),
+            "somebody else could take the gate away", fmt::format("chmod 0700 {}", root.path)};
+  }
+  const std::string found =
+      fmt::format("{}: {} {}, {} {}", root.path, root.links, root.links == 1 ? "link" : "links",
+                  root.maps, root.maps == 1 ? "map" : "maps");
+  if (root.links > 0 && !root.locked) {
+    return {"pins", Severity::kWarn, found + " of an agent that has ended",
+            "nothing is refused (the leases have run out), but its programs still run",
+            fmt::format("start an agent, which adopts them, or remove them: rm -r {}", root.path)};
+  }
+  return {"pins", Severity::kOk, found + (root.locked ? "; an agent holds them" : ""), {}, {}};
+}
+
 Check cgroup_check(const SystemFacts& facts) {
   if (facts.cgroup_mode.empty()) {
     return {"cgroup", Severity::kFail, facts.cgroup_problem, "no target can be measured",
@@ -385,6 +411,7 @@ std::vector<Check> diagnose(const SystemFacts& facts) {
   checks.push_back(lockdown_check(facts));
   checks.push_back(btf_check(facts));
   checks.push_back(bpffs_check(facts));
+  checks.push_back(pins_check(facts));
   checks.push_back(cgroup_check(facts));
   checks.push_back(psi_check(facts));
   add_foreign_checks(facts, checks);

@@ -35,6 +35,15 @@ struct SystemFacts {
   std::optional<std::uint64_t> memlock_bytes;  ///< RLIMIT_MEMLOCK; empty = unlimited
   BpfFs bpffs = BpfFs::kMissing;
   std::string bpffs_type;  ///< what is there instead, where known: "sysfs"
+  struct PinRoot {
+    std::string path;
+    std::uint32_t uid = 0;
+    std::uint32_t mode = 0;  ///< permission bits
+    std::size_t links = 0;
+    std::size_t maps = 0;
+    bool locked = false;  ///< an agent holds it
+  };
+  std::optional<PinRoot> pin_root;  ///< empty: it is not there
   std::string cgroup_mode;
   std::string cgroup_problem;  ///< why the mode is not known
   bool cgroup_v2 = false;      ///< there is a v2 tree, which cgroup programs are attached to

@@ -105,8 +105,10 @@ PinDirectory PinDirectory::existing(const std::string& root) {
 }
 
 std::string PinDirectory::map_path(const std::string& name) const {
-  return version_directory(root_) + "/maps/" + name;
+  return maps_directory() + "/" + name;
 }
+
+std::string PinDirectory::maps_directory() const { return version_directory(root_) + "/maps"; }
 
 std::string PinDirectory::links_directory() const { return version_directory(root_) + "/links"; }
 
@@ -145,15 +147,21 @@ void PinDirectory::purge() const {
     }
     ::unlink(entry.path().c_str());
   }
-  for (const auto& entry :
-       std::filesystem::directory_iterator(version_directory(root_) + "/maps", ec)) {
+  for (const auto& entry : std::filesystem::directory_iterator(maps_directory(), ec)) {
     // The kill switch outlives every agent and every purge, until somebody says `headgate on`.
     if (entry.path() != map_path("headgate_control") || !switched_off(entry.path())) {
       ::unlink(entry.path().c_str());
     }
   }
+  remove_if_empty();
+}
+
+void PinDirectory::remove_if_empty() const {
+  if (!pinned_) {
+    return;
+  }
   for (const std::string& directory :
-       {version_directory(root_) + "/maps", links_directory(), version_directory(root_), root_}) {
+       {maps_directory(), links_directory(), version_directory(root_), root_}) {
     ::rmdir(directory.c_str());
   }
 }

@@ -29,6 +29,7 @@ class PinDirectory {
   [[nodiscard]] const std::string& root() const { return root_; }
   [[nodiscard]] std::string map_path(const std::string& name) const;
   [[nodiscard]] std::string links_directory() const;
+  [[nodiscard]] std::string maps_directory() const;
   [[nodiscard]] std::string link_path(const std::string& name) const;
 
   /// Takes the lock without waiting (flock(2) on the root directory, so containers that share the

@@ -396,6 +396,18 @@ TEST_F(AgentTest, WithoutAnyRightItStaysUpObservesAndSaysWhatIsMissing) {
   EXPECT_NE(degraded.find("CAP_BPF"), std::string::npos) << degraded;
 }
 
+TEST_F(AgentTest, AUserWhoIsNotRootGetsOneClearLineAndLeavesNothing) {
+  agent_.write_config(config("{fixed: {admit: 0}}"));
+  agent_.start_as_nobody();
+  ASSERT_TRUE(agent_.running()) << agent_.log();
+  EXPECT_EQ(agent_.terminate(), 0);
+  const std::string log = agent_.log();
+  EXPECT_EQ(log.find("libbpf:"), std::string::npos) << log;
+  EXPECT_EQ(log.find("CAP_BPF"), log.rfind("CAP_BPF")) << "said once: " << log;
+  EXPECT_NE(log.find("nothing can be refused"), std::string::npos) << log;
+  EXPECT_NE(::access(agent_.pin_root().c_str(), F_OK), 0) << "the pin directory is gone";
+}
+
 TEST_F(AgentTest, ServerRestartsInItsNamespaceAndTheGateStays) {
   protect(config("{fixed: {admit: 0}}"), Outcome::kRefused);
   server_->kill();
