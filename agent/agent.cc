@@ -67,6 +67,16 @@ Result<UniqueFd> make_signals() {
   return fd;
 }
 
+/// Buckets of the histograms in the snapshot: <= 62.5 us << i, the last is all the rest.
+std::size_t bucket_of(Duration value) {
+  std::size_t bucket = 0;
+  while (bucket + 1 < std::tuple_size_v<decltype(AgentSnapshot::tick_cost_histogram)> &&
+         value.count() > (62'500LL << bucket)) {
+    ++bucket;
+  }
+  return bucket;
+}
+
 std::uint64_t read_counter(int fd) {
   std::uint64_t value = 0;
   return ::read(fd, &value, sizeof(value)) == sizeof(value) ? value : 0;
@@ -518,12 +528,9 @@ Result<> Agent::run() {
     }
     last_tick_cost_ = monotonic_now() - now;
     tick_cost_seconds_ += seconds(last_tick_cost_);
-    std::size_t bucket = 0;
-    while (bucket + 1 < tick_cost_histogram_.size() &&
-           last_tick_cost_.count() > (62'500LL << bucket)) {
-      ++bucket;
-    }
-    ++tick_cost_histogram_[bucket];
+    ++tick_cost_histogram_[bucket_of(last_tick_cost_)];
+    tick_lag_seconds_ += seconds(last_tick_lag_);
+    ++tick_lag_histogram_[bucket_of(last_tick_lag_)];
   }
   notify_service("STOPPING=1");
   {
@@ -691,6 +698,8 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
   out->last_tick_lag = last_tick_lag_;
   out->tick_cost_histogram = tick_cost_histogram_;
   out->tick_cost_seconds_sum = tick_cost_seconds_;
+  out->tick_lag_histogram = tick_lag_histogram_;
+  out->tick_lag_seconds_sum = tick_lag_seconds_;
   const OwnUsage usage = own_usage();
   out->agent_cpu_seconds = usage.cpu_seconds;
   out->agent_resident_bytes = usage.resident_bytes;

@@ -136,6 +136,8 @@ class Agent final : public SnapshotSource {
   Duration last_tick_lag_{};
   std::array<std::uint64_t, 12> tick_cost_histogram_{};
   double tick_cost_seconds_ = 0;
+  std::array<std::uint64_t, 12> tick_lag_histogram_{};
+  double tick_lag_seconds_ = 0;
   std::vector<std::string> degraded_;
   bool reload_ok_ = true;
   std::int64_t reload_ok_unix_s_ = 0;

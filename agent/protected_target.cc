@@ -407,6 +407,10 @@ void ProtectedTarget::refresh(Instant now) {
     shared_.maps.store_model(slot_, save_model());
   }
   count_legacy();
+  for (Endpoint& endpoint : endpoints_) {
+    const headgate_counters& counters = shared_.maps.counters(endpoint.slot);
+    endpoint.beside.update(now, counters.tries + counters.repeats, counters.established);
+  }
   if (now < look_again_at_) {
     return;
   }
@@ -790,6 +794,7 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
     e.rates = per_second(e.counters, endpoint.second_ago, elapsed_s);
     e.in_flight = inputs_[i].activity.in_flight;
     e.in_flight_known = inputs_[i].activity.in_flight_known;
+    e.beside_gate = endpoint.beside.connections();
     out.endpoints.push_back(std::move(e));
   }
   for (const Namespace& space : namespaces_) {

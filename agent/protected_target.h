@@ -14,6 +14,7 @@
 #include "headgate/strategy.h"
 
 #include "agent/base/unique_fd.h"
+#include "agent/beside_gate.h"
 #include "agent/cgroup/hierarchy.h"
 #include "agent/cgroup/sampler.h"
 #include "agent/config/config.h"
@@ -92,6 +93,7 @@ class ProtectedTarget {
     std::uint64_t legacy_connections = 0;
     bool legacy_settled = false;  ///< there are none, and there will be none
     Outstanding tickets;
+    BesideGate beside;
   };
   struct Namespace {
     std::uint32_t inode = 0;

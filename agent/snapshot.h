@@ -44,6 +44,7 @@ struct EndpointSnapshot {
   headgate_counters rates{};          ///< the same per second, over the last second
   std::uint64_t in_flight = 0;
   bool in_flight_known = false;
+  std::uint64_t beside_gate = 0;  ///< connections of the last minute, if none of them was tried here
 };
 
 struct TargetSnapshot {
@@ -111,6 +112,9 @@ struct AgentSnapshot {
   /// <= 2^i * 62.5 us; the last is +Inf. Not cumulative: each tick counts in one bucket.
   std::array<std::uint64_t, 12> tick_cost_histogram{};
   double tick_cost_seconds_sum = 0;  ///< over all ticks
+  /// How late ticks began, in the same buckets.
+  std::array<std::uint64_t, 12> tick_lag_histogram{};
+  double tick_lag_seconds_sum = 0;
   std::vector<AttachErrors> attach_errors;
   double agent_cpu_seconds = 0;
   std::uint64_t agent_resident_bytes = 0;

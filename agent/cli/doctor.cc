@@ -354,11 +354,12 @@ void add_endpoint_checks(const Json& target, const Json& endpoint, std::vector<C
              exempt, exempt + refused),
          "most of the excess is let in", "exempt fewer sources, or lower exempt.rate"});
   }
-  if (count_of(c, "established") > 0 && count_of(c, "offered") == 0) {
+  if (const std::uint64_t beside = count_of(endpoint, "beside_gate"); beside > 0) {
     checks.push_back(
         {"beside the gate", Severity::kWarn,
-         fmt::format("{}: {} connections established, none of them seen by the gate", name,
-                     count_of(c, "established")),
+         fmt::format("{}: {} connections established in the last minute, none of them seen by the "
+                     "gate",
+                     name, beside),
          "they cannot be refused: something redirects them (a mesh's sidecar, another sk_lookup or "
          "sockmap program)",
          "protect the port that the traffic really comes in by (Istio: 15006)"});

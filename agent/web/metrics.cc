@@ -248,6 +248,9 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
                        "Share of the attempts that the last decision admits; with the circuit open "
                        "0, whatever the probe lets in.");
   Family in_flight = gauge("headgate_connections_in_flight", "Connections that are open now.");
+  Family beside = gauge("headgate_connections_beside_gate",
+                        "Connections established in the last minute in which the gate saw no try: "
+                        "something leads them past it.");
   for (const auto& [target, label] : targets) {
     for (const EndpointSnapshot& endpoint : target.endpoints) {
       const Labels labels{{"target", label}, {"endpoint", endpoint.name}};
@@ -257,11 +260,13 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
       }
       if (endpoint.in_flight_known) {
         in_flight.add(labels, endpoint.in_flight);
+        beside.add(labels, endpoint.beside_gate);
       }
     }
   }
   out.add(std::move(admit));
   out.add(std::move(in_flight));
+  out.add(std::move(beside));
 }
 
 /// The limit is known, or known not to exist.
@@ -393,19 +398,19 @@ void add_errors(Families& out, const AgentSnapshot& snapshot) {
           MetricType::Counter, static_cast<double>(snapshot.orphans_removed));
 }
 
-ClientMetric::Histogram tick_histogram(const AgentSnapshot& snapshot) {
+ClientMetric::Histogram tick_histogram(std::span<const std::uint64_t> counts, double sum_s) {
   ClientMetric::Histogram histogram;
   constexpr double kFirstBoundSeconds = 62.5e-6;
-  const std::size_t last = snapshot.tick_cost_histogram.size() - 1;
+  const std::size_t last = counts.size() - 1;
   std::uint64_t cumulative = 0;
   for (std::size_t i = 0; i <= last; ++i) {
-    cumulative += snapshot.tick_cost_histogram[i];
+    cumulative += counts[i];
     const double bound = i == last ? std::numeric_limits<double>::infinity()
                                    : kFirstBoundSeconds * static_cast<double>(1ULL << i);
     histogram.bucket.push_back({cumulative, bound});
   }
   histogram.sample_count = cumulative;
-  histogram.sample_sum = snapshot.tick_cost_seconds_sum;
+  histogram.sample_sum = sum_s;
   return histogram;
 }
 
@@ -442,10 +447,12 @@ void add_agent(Families& out, const AgentSnapshot& snapshot) {
 
   Family ticks =
       Family("headgate_tick_duration_seconds", "Time spent in a tick.", MetricType::Histogram);
-  ticks.add(tick_histogram(snapshot));
+  ticks.add(tick_histogram(snapshot.tick_cost_histogram, snapshot.tick_cost_seconds_sum));
   out.add(std::move(ticks));
-  out.one("headgate_tick_lag_seconds", "How late the last tick began.", MetricType::Gauge,
-          seconds(snapshot.last_tick_lag));
+  Family lag = Family("headgate_tick_lag_seconds",
+                      "How late a tick, and the sampling in it, began.", MetricType::Histogram);
+  lag.add(tick_histogram(snapshot.tick_lag_histogram, snapshot.tick_lag_seconds_sum));
+  out.add(std::move(lag));
   out.one("headgate_ticks_missed_total", "Ticks left out because the agent was late.",
           MetricType::Counter, static_cast<double>(snapshot.ticks_missed));
 

@@ -215,7 +215,8 @@ TEST(Doctor, ARunningAgentIsAskedWhatItLacks) {
   agent.degraded = {"no sk_lookup"};
   agent.targets[0].endpoints[0].counters.reset = 100;
   agent.targets[0].endpoints[0].counters.admitted_exempt = 101;
-  agent.targets[0].endpoints[1].counters.established = 5;
+  agent.targets[0].endpoints[0].counters.established = 5;  // long ago
+  agent.targets[0].endpoints[1].beside_gate = 5;
   SystemFacts facts = healthy();
   facts.agent_state = web::to_state_json(agent);
   EXPECT_THAT(find(facts, "exempt sources").found, HasSubstr("web/otlp-grpc: 101 of 201"));
