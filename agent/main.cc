@@ -12,6 +12,7 @@
 #include "agent/cli/explain.h"
 #include "agent/cli/failure.h"
 #include "agent/cli/options.h"
+#include "agent/cli/report.h"
 #include "agent/cli/simulate.h"
 #include "agent/cli/status.h"
 #include "agent/cli/switch.h"
@@ -62,6 +63,9 @@ int run_command(const Command& command) {
           return run_doctor(options, std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, SimulateOptions>) {
           return run_simulate(options, std::cout, std::cerr);
+        } else if constexpr (std::is_same_v<Options, ReportOptions>) {
+          return run_report(options, {kVersion, kRevision, kCompiler}, strategies(), std::cout,
+                            std::cerr);
         } else if constexpr (std::is_same_v<Options, SwitchOptions>) {
           return run_switch(options, std::cout, std::cerr, switch_pinned);
         } else {

@@ -3,6 +3,14 @@
 include(GNUInstallDirs)
 
 install(TARGETS headgate RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+# headgate(8), by the program itself from the texts of --help.
+find_program(HEADGATE_GZIP gzip REQUIRED)
+add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/headgate.8.gz
+  COMMAND headgate help --man > ${PROJECT_BINARY_DIR}/headgate.8
+  COMMAND ${HEADGATE_GZIP} -9nf ${PROJECT_BINARY_DIR}/headgate.8
+  DEPENDS headgate VERBATIM)
+add_custom_target(headgate_man ALL DEPENDS ${PROJECT_BINARY_DIR}/headgate.8.gz)
+install(FILES ${PROJECT_BINARY_DIR}/headgate.8.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man8)
 install(FILES README.md LICENSES/BSD-2-Clause.txt deploy/debian/copyright
   DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # Absolute on purpose: the unit and the configuration have one place on a host, whatever the prefix.

@@ -87,6 +87,13 @@ constexpr VerbDoc kDoctor{
     "do about it. Changes nothing. Exit status 1 when something essential fails.",
     "  sudo headgate doctor\n"
     "  headgate doctor --json | jq '.checks[] | select(.severity != \"ok\")'\n"};
+constexpr VerbDoc kReport{
+    "report", "[flags]", "gather what somebody who helps would ask for",
+    "Writes version, doctor, state, metrics, configuration and `explain` of the targets into a "
+    "new\n"
+    "directory. Secrets are masked by their looks: read it before you send it.",
+    "  sudo headgate report\n"
+    "  sudo headgate report --out=/tmp/headgate-report --json\n"};
 constexpr VerbDoc kOff{
     "off", "[flags]", "admit everything, at once",
     "The kill switch: kernel and agent admit everything until `headgate on`, over restarts too.\n"
@@ -113,8 +120,8 @@ constexpr VerbDoc kSimulate{
 constexpr VerbDoc kVersion{"version", "[flags]", "show the version",
                            "Version, revision and compiler.", "  headgate version --json\n"};
 
-constexpr std::array kVerbs{kRun,    kCheck,    kStatus, kTop, kExplain,
-                            kDoctor, kSimulate, kOff,    kOn,  kVersion};
+constexpr std::array kVerbs{kRun,    kCheck,    kStatus, kTop, kExplain, kDoctor,
+                            kReport, kSimulate, kOff,    kOn,  kVersion};
 
 std::string overview() {
   std::string text =
@@ -443,6 +450,30 @@ Result<Command> parse_doctor(Arguments arguments, const Environment& environment
   return *done ? Command(std::move(**done)) : Command(std::move(o));
 }
 
+Result<Command> parse_report(Arguments arguments, const Environment& environment) {
+  ReportOptions o;
+  Parser parser(kReport, arguments, environment);
+  parser.text("out", &o.directory, "", "DIR",
+              "the directory to make (default: headgate-report- and the time)");
+  parser.text("config", &o.config_path, std::string(kDefaultConfigPath), "FILE",
+              "the configuration");
+  parser.text("web.listen-address", &o.web_listen_address, kDefaultWebAddress, "HOST:PORT",
+              "where the agent's metrics are; none: leave them out");
+  parser.pin_root(&o.pin_root);
+  parser.roots(&o.cgroup_root, &o.proc_root);
+  parser.socket(&o.socket_path);
+  parser.json(&o.json);
+  auto done = parser.parse();
+  if (!done) return tl::unexpected<Error>(done.error());
+  if (*done) return Command(std::move(**done));
+  if (o.web_listen_address == "none") {
+    o.web_listen_address.clear();
+  } else if (const auto address = web::parse_listen_address(o.web_listen_address); !address) {
+    return parser.error("--" + address.error().message);
+  }
+  return Command(std::move(o));
+}
+
 /// A whole number of a flag.
 Result<std::uint64_t> count_of(const Parser& parser, const char* flag, const std::string& text,
                                std::uint64_t minimum, std::uint64_t maximum) {
@@ -567,8 +598,8 @@ Result<Command> parse_version(Arguments arguments, const Environment& environmen
 
 using VerbParser = Result<Command> (*)(Arguments, const Environment&);
 constexpr std::array<VerbParser, kVerbs.size()> kParsers{
-    parse_run,    parse_check,    parse_status, parse_top, parse_explain,
-    parse_doctor, parse_simulate, parse_off,    parse_on,  parse_version};
+    parse_run,    parse_check,    parse_status, parse_top, parse_explain, parse_doctor,
+    parse_report, parse_simulate, parse_off,    parse_on,  parse_version};
 
 std::optional<std::size_t> find_verb(std::string_view name) {
   for (std::size_t i = 0; i < kVerbs.size(); ++i) {
@@ -588,7 +619,68 @@ std::string unknown_verb(std::string_view name) {
                      nearest_of(name, names).name);
 }
 
+/// A text as it is, in roff: what begins a line with '.' or "'" would be a request, and '\\' and
+/// '-' have meanings (man(7), groff_char(7)).
+std::string roff(std::string_view text) {
+  std::string out;
+  bool line_begins = true;
+  for (const char c : text) {
+    if (line_begins && (c == '.' || c == '\'')) {
+      out += "\\&";
+    }
+    line_begins = c == '\n';
+    if (c == '\\') {
+      out += "\\e";
+    } else if (c == '-') {
+      out += "\\-";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string as_it_is(std::string_view text) { return ".nf\n" + roff(text) + "\n.fi\n"; }
+
 }  // namespace
+
+std::string man_page() {
+  std::string page =
+      ".TH HEADGATE 8 \"\" \"Headgate\" \"System Administration\"\n.SH NAME\n"
+      "headgate \\- keep overloaded collectors alive\n.SH SYNOPSIS\n.B headgate\n.I VERB\n"
+      "[flags]\n.SH DESCRIPTION\n";
+  page += roff(
+      "Headgate watches the CPU and memory of each target against the limits of its own cgroup, "
+      "and "
+      "refuses the excess of new connections in the kernel, before the target spends anything on "
+      "it.\nWhat it refuses is bounded by a lease in the kernel: when the agent stops, traffic "
+      "flows "
+      "again.\n");
+  page += ".SH VERBS\n";
+  for (std::size_t i = 0; i < kVerbs.size(); ++i) {
+    const std::array<std::string, 1> help_flag{"--help"};
+    const auto text = kParsers[i](help_flag, {});
+    page += fmt::format(".SS {}\n", kVerbs[i].name);
+    page += as_it_is(std::get<HelpOptions>(*text).text);
+  }
+  page += ".SH EXIT STATUS\n" + roff("0 done, 1 failed, 2 bad usage or invalid configuration.\n");
+  page += ".SH FILES\n" +
+          as_it_is(fmt::format("{}  the configuration\n{}  the agent's socket\n{}  pinned maps and "
+                               "links",
+                               kDefaultConfigPath, kDefaultSocketPath, kDefaultPinRoot));
+  page +=
+      ".SH SIGNALS\n" +
+      roff(
+          "SIGHUP reads the configuration again, SIGUSR1 writes the state to the log, SIGTERM and "
+          "SIGINT end the agent: it renews the leases once more, and the pinned maps and links "
+          "stay for the next one (see --on-exit).\n");
+  page += ".SH METRICS\n" +
+          roff(fmt::format("http://{}/metrics, in the text format of Prometheus; each has a HELP "
+                           "line.\n",
+                           kDefaultWebAddress));
+  page += ".SH SEE ALSO\n" + roff("bpftool(8), cgroups(7), systemd.resource-control(5)\n");
+  return page;
+}
 
 Result<Command> parse_command_line(std::span<const std::string> arguments,
                                    const Environment& environment) {
@@ -602,6 +694,9 @@ Result<Command> parse_command_line(std::span<const std::string> arguments,
   }
   if (first == "--version") {
     return Command(VersionOptions{});
+  }
+  if (first == "help" && rest.front() == "--man") {
+    return Command(HelpOptions{man_page()});
   }
   if (first == "help") {
     const auto verb = find_verb(rest.front());

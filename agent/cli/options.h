@@ -78,6 +78,17 @@ struct DoctorOptions {
   bool json = false;
 };
 
+struct ReportOptions {
+  std::string directory;  ///< empty: named after the time
+  std::string config_path;
+  std::string web_listen_address;  ///< empty: no metrics
+  std::string pin_root;
+  std::string cgroup_root;
+  std::string proc_root;
+  std::string socket_path;
+  bool json = false;
+};
+
 struct SwitchOptions {
   bool off = false;  ///< which of the two verbs
   std::string pin_root;
@@ -113,7 +124,7 @@ struct HelpOptions {
 
 using Command =
     std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions, ExplainOptions,
-                 DoctorOptions, SwitchOptions, SimulateOptions, VersionOptions>;
+                 DoctorOptions, ReportOptions, SwitchOptions, SimulateOptions, VersionOptions>;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 
@@ -123,6 +134,9 @@ using Environment = std::map<std::string, std::string, std::less<>>;
 /// unknown verb or flag names the nearest one.
 [[nodiscard]] Result<Command> parse_command_line(std::span<const std::string> arguments,
                                                  const Environment& environment);
+
+/// headgate(8) in the language of man(7), made of the same texts as --help; `headgate help --man`.
+[[nodiscard]] std::string man_page();
 
 /// The process's own.
 [[nodiscard]] Environment read_environment();

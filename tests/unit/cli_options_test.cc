@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -169,7 +171,22 @@ TEST_P(HelpOf, HasFlagsAndExamples) {
 
 INSTANTIATE_TEST_SUITE_P(Options, HelpOf,
                          testing::Values("run", "check", "status", "top", "explain", "doctor",
-                                         "off", "on", "version"));
+                                         "report", "off", "on", "version"));
+
+TEST(Options, TheManPageHasEveryVerbAndNoRequestByAccident) {
+  const std::string page = parsed<HelpOptions>({"help", "--man"}).text;
+  for (const char* verb : {"run", "check", "status", "top", "explain", "doctor", "report", "off"}) {
+    EXPECT_THAT(page, HasSubstr(std::string("\n.SS ") + verb + "\n"));
+  }
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with('.')) {
+      EXPECT_TRUE(line.starts_with(".S") || line.starts_with(".TH") || line.starts_with(".B") ||
+                  line.starts_with(".I") || line == ".nf" || line == ".fi")
+          << line;
+    }
+  }
+}
 
 TEST(Options, HelpIsGivenEvenBesideOtherMistakes) {
   EXPECT_THAT(parsed<HelpOptions>({"run", "--port=1", "--help"}).text, HasSubstr("Usage"));
