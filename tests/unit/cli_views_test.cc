@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -277,6 +279,28 @@ TEST_F(AskedAgent, CheckOfAGoodFile) {
   EXPECT_THAT(out_.str(),
               AllOf(HasSubstr(": valid; mode enforce, 1 target"), HasSubstr("unit web.service"),
                     HasSubstr("4318/http"), HasSubstr("Stock senders that lose data")));
+}
+
+TEST_F(AskedAgent, EveryConfigurationInTheReadmeIsValidWithoutAWarning) {
+  std::ifstream readme(std::string(HEADGATE_SOURCE_DIR) + "/README.md");
+  std::vector<std::string> blocks;
+  bool inside = false;
+  for (std::string line; std::getline(readme, line);) {
+    if (line == "```yaml") {
+      blocks.emplace_back();
+      inside = true;
+    } else if (line.starts_with("```")) {
+      inside = false;
+    } else if (inside) {
+      blocks.back() += line + '\n';
+    }
+  }
+  EXPECT_FALSE(blocks.empty());
+  for (const std::string& block : blocks) {
+    out_.str("");
+    EXPECT_EQ(run_check({write(block), path_, false, false, true}, strategies(), out_, err_), 0);
+    EXPECT_EQ(json::parse(out_.str())["problems"], json::array()) << block;
+  }
 }
 
 TEST_F(AskedAgent, CheckAsJsonHasItsKeys) {
