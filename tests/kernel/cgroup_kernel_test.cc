@@ -88,7 +88,8 @@ TEST(KernelSampler, A32_PressureThatIsSwitchedOffIsUnsupportedAndTriedOnceASecon
       .write("a/cpu.max", "50000 100000\n")
       .write("a/cpu.stat", "usage_usec 1\nnr_periods 1\nnr_throttled 0\nthrottled_usec 0\n")
       .link("a/cpu.pressure", unsupported.path());
-  auto sampler = CgroupSampler::open(tree.hierarchy(), "/a");
+  const Hierarchy fake = tree.hierarchy();
+  auto sampler = CgroupSampler::open(fake, "/a", {});
   ASSERT_TRUE(sampler) << sampler.error().message;
   for (int tick = 0; tick < 20; ++tick) {
     const Sample& s =
