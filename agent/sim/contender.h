@@ -28,7 +28,7 @@ struct ContenderOptions {
   /// The form in which the published vectors and figures were recorded, where a strategy has it.
   bool spec_profile = false;
   /// NAME=VALUE: parameters of the strategies, as in the configuration.
-  std::vector<std::string> params;
+  std::vector<std::string> params{};
 };
 
 struct ContenderDoc {

@@ -35,6 +35,11 @@ struct KernelGate::Words {
 
 KernelGate::KernelGate(std::size_t endpoints) : words_(std::make_unique<Words>()) {
   words_->endpoints.resize(endpoints);
+  // The error diffusion of a gate that has been at work for a while is somewhere on its way from
+  // one admission to the next.
+  for (Words::Endpoint& endpoint : words_->endpoints) {
+    endpoint.state.share_q32 = HEADGATE_ALWAYS_Q32 / 2;
+  }
 }
 
 KernelGate::~KernelGate() = default;
