@@ -113,8 +113,9 @@ void Agent::discover(Instant now) {
     return;
   }
   discover_at_ = now + kLookForMore;
-  const Shared shared{hierarchy_,      locator_,         *maps_,        *gate_, *connections_,
-                      *node_connects_, addresses_.get(), machine_cpus_, load1_, listeners_};
+  const Shared shared{hierarchy_,    locator_,  *maps_,          *gate_,
+                      *connections_, *payload_, *node_connects_, addresses_.get(),
+                      machine_cpus_, load1_,    listeners_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -206,6 +207,7 @@ void Agent::collect_orphans(Instant now) {
   std::vector<std::string> keep;
   gate_->add_pin_names(keep);
   connections_->add_pin_names(keep);
+  payload_->add_pin_names(keep);
   node_connects_->add_pin_names(keep);
   const std::size_t removed = remove_orphan_links(pins_, keep) + maps_->release_unclaimed(now);
   orphans_removed_ += removed;
@@ -301,6 +303,7 @@ Result<> Agent::start_kernel_side(Instant now) {
   }
   gate_ = std::make_unique<SkLookupHook>(*maps_, pins_);
   connections_ = std::make_unique<SockOpsHook>(*maps_, pins_, hierarchy_.unified);
+  payload_ = std::make_unique<CgroupSkbHook>(*maps_, pins_, hierarchy_.unified);
   node_connects_ = std::make_unique<NodeConnectsHook>(*maps_, pins_, hierarchy_.unified);
   if (auto addresses = NodeAddresses::open(); addresses) {
     addresses_ = std::move(*addresses);
@@ -369,6 +372,7 @@ void Agent::stop_kernel_side() {
   targets_.clear();
   gate_->detach_all();
   connections_->detach_all();
+  payload_->detach_all();
   node_connects_->detach_all();
   pins_.purge();
 }
@@ -717,6 +721,7 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
   };
   add_errors("sk_lookup", gate_->attach_errors());
   add_errors("sock_ops", connections_->attach_errors());
+  add_errors("cgroup_skb", payload_->attach_errors());
   add_errors("node_connects", node_connects_->attach_errors());
   for (Configured& configured : targets_) {
     if (configured.instances.empty()) {

@@ -119,6 +119,7 @@ class Agent final : public SnapshotSource {
   ListenerTable listeners_;
   std::unique_ptr<SkLookupHook> gate_;
   std::unique_ptr<SockOpsHook> connections_;
+  std::unique_ptr<CgroupSkbHook> payload_;
   std::unique_ptr<NodeConnectsHook> node_connects_;
   std::unique_ptr<NodeAddresses> addresses_;
   std::vector<Configured> targets_;

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -17,6 +18,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
+#include "agent/decision/lives.h"
 #include "agent/decision/publish_policy.h"
 #include "agent/strategies/registry.h"
 
@@ -179,9 +181,11 @@ Result<> ProtectedTarget::claim(Instant now) {
         shared_.maps.counters(endpoint.slot);
     rest_.slots.push_back(endpoint.slot);
     endpoint.tickets.resume(shared_.maps.endpoint_policy(endpoint.slot).tickets_written_off);
+    endpoint.lives = shared_.maps.lives(endpoint.slot);
   }
   tickets_.resume(shared_.maps.target_policy(slot_).tickets_written_off);
   waiting_.resume(shared_.maps.target_policy(slot_).waiting_written_off);
+  live_ages_.resume(shared_.maps.target_policy(slot_).live_base);
   return {};
 }
 
@@ -198,6 +202,9 @@ ProtectedTarget::~ProtectedTarget() {
   }
   if (counts_connections_) {
     shared_.connections.release(slot_);
+  }
+  if (counts_payload_) {
+    shared_.payload.release(slot_);
   }
   for (const Namespace& space : namespaces_) {
     if (space.gated) {
@@ -228,11 +235,20 @@ void ProtectedTarget::begin(Instant now, std::uint32_t generation) {
 }
 
 void ProtectedTarget::decide(Instant now, const Signals& signals) {
-  collect_activity();
+  collect_activity(now);
   decision_.reset();  // what a strategy leaves alone does not refuse
-  strategy_->decide({signals, inputs_, config_.target, config_.memory.shed, config_.memory.open,
-                     config_.memory.close},
-                    decision_);
+  StrategyInput input{signals,
+                      inputs_,
+                      config_.target,
+                      config_.memory.shed,
+                      config_.memory.open,
+                      config_.memory.close};
+  input.live_bytes_known = counts_payload_;
+  input.live_bytes =
+      live_bytes(shared_.maps.target_state(slot_), shared_.maps.target_policy(slot_).live_base);
+  input.largest_request_bytes = largest_request_bytes();
+  strategy_->decide(input, decision_);
+  bound_live_bytes();
   const auto radius = blast_radius_.update(now, refuses(decision_), config_.max_refuse_duration);
   if (radius.changed) {
     log::warn(radius.alert ? "max_refuse_duration exceeded: back to observe"
@@ -281,7 +297,10 @@ void ProtectedTarget::plan_rest() {
 }
 
 /// What has come since the last decision, from the kernel's exact counters.
-void ProtectedTarget::collect_activity() {
+void ProtectedTarget::collect_activity(Instant now_at) {
+  std::uint64_t closed = 0;
+  double lives_s = 0;
+  std::uint64_t lives = 0;
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     Endpoint& endpoint = endpoints_[i];
     const headgate_counters& now = shared_.maps.counters(endpoint.slot);
@@ -300,12 +319,89 @@ void ProtectedTarget::collect_activity() {
     activity.in_flight = static_cast<std::uint64_t>(std::max<std::int64_t>(in_flight, 0)) +
                          endpoint.legacy_connections;
     activity.in_flight_known = counts_connections_ && inputs_[i].tcp;
+    collect_responses(endpoint, now, activity);
+    collect_sizes(endpoint, now, activity);
+    closed += activity.closed;
+    lives += activity.responses;
+    lives_s += activity.response_s_sum;
     endpoint.last = now;
+  }
+  const double elapsed_s = collected_at_ == Instant{} ? 0 : seconds(now_at - collected_at_);
+  collected_at_ = now_at;
+  if (elapsed_s > 0) {
+    const double weight = 1 - std::exp(-elapsed_s);
+    closes_per_s_ += weight * (static_cast<double>(closed) / elapsed_s - closes_per_s_);
+    if (lives > 0) {
+      const double mean_s = lives_s / static_cast<double>(lives);
+      response_s_ += (response_s_ > 0 ? weight : 1) * (mean_s - response_s_);
+    }
+  }
+}
+
+/// A connection that carried one request tells a response time by its life. On gRPC's connections,
+/// which live on, nothing is known until requests are seen.
+void ProtectedTarget::collect_responses(Endpoint& endpoint, const headgate_counters& counters,
+                                        EndpointActivity& activity) const {
+  activity.responses_known = counts_connections_ && endpoint.config.protocol != Protocol::kUdp &&
+                             endpoint.config.protocol != Protocol::kGrpc;
+  activity.responses = counters.responses - endpoint.last.responses;
+  activity.response_s_sum =
+      static_cast<double>(counters.response_ns - endpoint.last.response_ns) * 1e-9;
+  activity.response_s_min = activity.response_s_p99 = 0;
+  if (activity.responses == 0) {
+    return;
+  }
+  const headgate_life_histogram& histogram = shared_.maps.lives(endpoint.slot);
+  const Lives lives = lives_between(endpoint.lives, histogram);
+  endpoint.lives = histogram;
+  activity.response_s_min = lives.min_s;
+  activity.response_s_p99 = lives.p99_s;
+}
+
+/// sk_lookup sees no size: what was let in is counted behind it. The share is blind for sizes, so
+/// what was offered had the same mean.
+void ProtectedTarget::collect_sizes(Endpoint& endpoint, const headgate_counters& counters,
+                                    EndpointActivity& activity) const {
+  if (endpoint.config.protocol != Protocol::kUdp || !counts_payload_) {
+    return;
+  }
+  activity.admitted_bytes = counters.payload_bytes - endpoint.last.payload_bytes;
+  if (activity.admitted > 0 && activity.admitted_bytes > 0) {
+    endpoint.datagram_bytes =
+        static_cast<double>(activity.admitted_bytes) / static_cast<double>(activity.admitted);
+  }
+  activity.sizes_known = endpoint.datagram_bytes > 0;
+  activity.offered_bytes =
+      static_cast<std::uint64_t>(static_cast<double>(activity.offered) * endpoint.datagram_bytes);
+}
+
+std::uint64_t ProtectedTarget::largest_request_bytes() const {
+  std::uint64_t out = 0;
+  for (const Endpoint& endpoint : endpoints_) {
+    out = std::max<std::uint64_t>(out,
+                                  shared_.maps.endpoint_state(endpoint.slot).largest_request_bytes);
+  }
+  return out;
+}
+
+/// What the configuration says about live bytes stands over the strategy. Two requests of the
+/// largest size always fit, or the gate would shut for good behind one of them.
+void ProtectedTarget::bound_live_bytes() {
+  const auto& configured = config_.memory.live_budget_bytes;
+  if (configured && *configured > 0) {
+    decision_.live_bytes_max = *configured;
+  }
+  if (!counts_payload_ || (configured && *configured == 0)) {
+    decision_.live_bytes_max = 0;
+  }
+  if (decision_.live_bytes_max > 0) {
+    decision_.live_bytes_max = std::max(decision_.live_bytes_max, 2 * largest_request_bytes());
   }
 }
 
 bool ProtectedTarget::defers(const Endpoint& endpoint) const {
-  return endpoint.config.refuse.form == RefuseForm::kDefer &&
+  return (endpoint.config.refuse.form == RefuseForm::kDefer ||
+          endpoint.config.refuse.form == RefuseForm::kAuto) &&
          endpoint.config.protocol != Protocol::kUdp;
 }
 
@@ -319,12 +415,20 @@ void ProtectedTarget::publish(Instant now, std::uint32_t generation) {
   cold_ = false;
 
   Duration deadline{};
+  const headgate_target_state& target_state = shared_.maps.target_state(slot_);
+  const bool somebody_waits =
+      static_cast<std::int64_t>(target_state.waiting_started - target_state.waiting_settled -
+                                waiting_.written_off()) > 0;
   for (Endpoint& endpoint : endpoints_) {
     const std::size_t i = static_cast<std::size_t>(&endpoint - endpoints_.data());
     const headgate_endpoint_state& state = shared_.maps.endpoint_state(endpoint.slot);
     PolicyContext context;
-    context.refuse = defers(endpoint) ? HEADGATE_ACTION_DEFER : HEADGATE_ACTION_RESET;
+    context.automatic = endpoint.config.refuse.form == RefuseForm::kAuto;
     context.may_defer = defers(endpoint);
+    context.refuse =
+        context.may_defer && !context.automatic ? HEADGATE_ACTION_DEFER : HEADGATE_ACTION_RESET;
+    context.closes_per_s = closes_per_s_;
+    context.somebody_waits = somebody_waits;
     context.observe = published_mode_ != Mode::kEnforce;
     context.max_refuse = config_.max_refuse;
     context.exempt_node = exempts_node_;
@@ -359,6 +463,13 @@ void ProtectedTarget::publish(Instant now, std::uint32_t generation) {
       tickets_.update(now, state.tickets_issued, state.tickets_settled, kTicketHorizon);
   context.waiting_written_off = waiting_.update(now, state.waiting_started, state.waiting_settled,
                                                 std::max<Duration>(deadline, lease_));
+  // Where no response can be seen, bytes are taken to be live for twice a connection's usual life.
+  constexpr double kLeastResidence_s = 0.5;
+  constexpr double kMostResidence_s = 5;
+  const double residence_s =
+      response_s_ > 0 ? std::clamp(2 * response_s_, kLeastResidence_s, kMostResidence_s) : 1;
+  context.live_base = live_ages_.update(
+      now, state, std::chrono::duration_cast<Duration>(std::chrono::duration<double>(residence_s)));
   headgate_target_policy policy = make_target_policy(decision_, context);
   if (decision_.state == State::kUnknown) {
     policy.valid_until_ns = shared_.maps.target_policy(slot_).valid_until_ns;
@@ -444,8 +555,34 @@ void ProtectedTarget::look_around(Instant now) {
                       {{"target", config_.name}, {"reason", held.error().message}});
     }
   }
+  hold_payload();
   map_flows(now);
   exempt_sources();
+}
+
+/// Live bytes matter where memory has a limit; datagrams show their size nowhere else.
+bool ProtectedTarget::wants_payload() const {
+  const bool has_udp = std::any_of(
+      endpoints_.begin(), endpoints_.end(),
+      [](const Endpoint& endpoint) { return endpoint.config.protocol == Protocol::kUdp; });
+  const bool live_budget =
+      !config_.memory.live_budget_bytes || *config_.memory.live_budget_bytes > 0;
+  return has_udp || (live_budget && counts_connections_ &&
+                     (deriver_.signals().memory_limit_bytes.known() ||
+                      config_.memory.live_budget_bytes.has_value()));
+}
+
+void ProtectedTarget::hold_payload() {
+  if (counts_payload_ || namespaces_.empty() || !wants_payload()) {
+    return;
+  }
+  const auto held = shared_.payload.hold(slot_, located_.cgroup_path, namespaces_.front().inode);
+  counts_payload_ = held.has_value();
+  if (!held) {
+    log::write_once(log::Level::kWarn, "cgroup_skb " + config_.name, held.error().message,
+                    "live bytes are not known",
+                    {{"target", config_.name}, {"reason", held.error().message}});
+  }
 }
 
 /// Attaches the gate to namespaces that have come, lets go of those that have gone.
@@ -801,6 +938,9 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
     out.hooks.push_back(shared_.gate.status(space.inode));
   }
   out.hooks.push_back(shared_.connections.status(slot_));
+  if (wants_payload()) {
+    out.hooks.push_back(shared_.payload.status(slot_));
+  }
   out.transitions.assign(transitions_.begin(), transitions_.end());
   out.sample_errors_by_file = sampler_->errors();
   const SignalDeriver::Distrusted& distrusted = deriver_.distrusted();

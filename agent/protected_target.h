@@ -22,6 +22,8 @@
 #include "agent/dataplane/listener_table.h"
 #include "agent/dataplane/net.h"
 #include "agent/decision/blast_radius.h"
+#include "agent/decision/live_ages.h"
+#include "agent/hooks/cgroup_skb.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
 #include "agent/outstanding.h"
@@ -38,6 +40,7 @@ struct Shared {
   KernelMaps& maps;
   SkLookupHook& gate;
   SockOpsHook& connections;
+  CgroupSkbHook& payload;
   NodeConnectsHook& node_connects;
   const NodeAddresses* addresses;  ///< nullptr: not known
   const unsigned& machine_cpus;    ///< 0: not known
@@ -91,7 +94,9 @@ class ProtectedTarget {
     headgate_counters last_second{};  ///< at the last mark_second()
     std::vector<headgate_endpoint_key> flows;
     std::uint64_t legacy_connections = 0;
-    bool legacy_settled = false;  ///< there are none, and there will be none
+    bool legacy_settled = false;      ///< there are none, and there will be none
+    headgate_life_histogram lives{};  ///< at the last tick
+    double datagram_bytes = 0;        ///< mean of those admitted last; 0 = not known
     Outstanding tickets;
     BesideGate beside;
   };
@@ -106,7 +111,15 @@ class ProtectedTarget {
   ProtectedTarget(const Config& config, const TargetConfig& target, const Located& located,
                   const Shared& shared);
   [[nodiscard]] Result<> claim(Instant now);
-  void collect_activity();
+  void collect_activity(Instant now);
+  void collect_responses(Endpoint& endpoint, const headgate_counters& counters,
+                         EndpointActivity& activity) const;
+  void collect_sizes(Endpoint& endpoint, const headgate_counters& counters,
+                     EndpointActivity& activity) const;
+  void bound_live_bytes();
+  [[nodiscard]] std::uint64_t largest_request_bytes() const;
+  [[nodiscard]] bool wants_payload() const;
+  void hold_payload();
   [[nodiscard]] bool may_skip();
   void plan_rest();
   void decide(Instant now, const Signals& signals);
@@ -142,6 +155,7 @@ class ProtectedTarget {
   Instant opened_at_{};
   Instant look_again_at_{};
   bool counts_connections_ = false;  ///< sock_ops is attached
+  bool counts_payload_ = false;      ///< the programs on cgroup_skb are
   bool exempts_node_ = false;
   bool exempts_sources_ = false;
 
@@ -166,6 +180,10 @@ class ProtectedTarget {
   Instant model_stored_at_{};
   Outstanding tickets_;
   Outstanding waiting_;
+  LiveAges live_ages_;
+  Instant collected_at_{};
+  double closes_per_s_ = 0;  ///< smoothed over a second
+  double response_s_ = 0;    ///< mean life of connections, smoothed; 0 = not known
   bool cold_ = true;  ///< nothing published yet: an adopted policy stays until signals are there
   Instant second_ago_at_{};
   Instant last_second_at_{};

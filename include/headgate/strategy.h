@@ -62,6 +62,10 @@ struct StrategyInput {
   double memory_close = 0.87;
   bool restarted = false;       ///< the process behind the target has changed since the last tick
   bool bucket_enforced = true;  ///< the hook in front charges the CPU budget per attempt
+  // Payload received and not answered yet, by connections that are open, as the kernel judges it.
+  std::uint64_t live_bytes = 0;
+  std::uint64_t largest_request_bytes = 0;  ///< that any endpoint has taken in one turn
+  bool live_bytes_known = false;            ///< false: Decision::live_bytes_max has no effect
 };
 
 /// The decision for one endpoint. What a strategy leaves alone does not refuse.
