@@ -56,7 +56,7 @@ struct CapacityConfig {
 };
 
 struct StrategyConfig {
-  std::string name = "graded";
+  std::string name = "adaptive";
   Params params;
   /// The parameters as one would write them, with their units (Params holds seconds).
   std::map<std::string, std::string, std::less<>> shown;

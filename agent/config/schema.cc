@@ -311,7 +311,7 @@ constexpr std::array kTargetFields{
     Field{.key = "strategy",
           .shape = Shape::kStrategy,
           .doc = "The law that decides what to refuse.",
-          .fallback = "graded"},
+          .fallback = "adaptive"},
     Field{.key = "target",
           .shape = Shape::kNumber,
           .doc = "Share of the CPU capacity to use.",

@@ -15,6 +15,6 @@ namespace headgate {
 /// nullptr = no such strategy.
 [[nodiscard]] const StrategyInfo* find_strategy(std::string_view name);
 
-inline constexpr std::string_view kDefaultStrategy = "graded";
+inline constexpr std::string_view kDefaultStrategy = "adaptive";
 
 }  // namespace headgate

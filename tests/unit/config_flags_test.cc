@@ -148,11 +148,8 @@ targets:
       cpu: auto
       memory: auto
     strategy:
-      name: graded
-      consecutive: 2
-      enter: 0.8
-      exit: 0.7
-      hold: 570ms
+      name: adaptive
+      drain: 200ms
     target: 0.9
     memory:
       shed: 0.8

@@ -106,8 +106,8 @@ TEST(ConfigLoad, LeavesTheDefaultsWhereNothingIsGiven) {
   EXPECT_EQ(t.mode, std::nullopt);
   EXPECT_EQ(t.capacity.cpu_cores, std::nullopt);
   EXPECT_EQ(t.exempt.sources, std::nullopt);
-  EXPECT_EQ(t.strategy.name, "graded");
-  EXPECT_EQ(t.strategy.params.numbers.at("enter"), 0.8) << "defaults of the law are shown";
+  EXPECT_EQ(t.strategy.name, "adaptive");
+  EXPECT_EQ(t.strategy.params.numbers.at("drain"), 0.2) << "defaults of the law are shown";
   EXPECT_EQ(t.endpoints.at(0).name, "tcp-80");
   EXPECT_EQ(t.endpoints.at(0).refuse.form, RefuseForm::kReset);
 }
@@ -116,7 +116,7 @@ TEST(ConfigLoad, WrittenDefaultsChangeNothing) {
   EXPECT_EQ(must_load(target(kEndpoints)),
             must_load("mode: enforce\ntick: 100ms\nlease: 1s\n" +
                       target("    capacity: {cpu: auto, memory: auto}\n"
-                             "    strategy: graded\n    target: 0.9\n"
+                             "    strategy: adaptive\n    target: 0.9\n"
                              "    memory: {shed: 0.8, open: 0.92, close: 0.87, live_budget: auto}\n"
                              "    max_refuse: 1\n    max_refuse_duration: 0s\n"
                              "    exempt: {rate: 20, paths: []}\n"

@@ -239,7 +239,7 @@ INSTANTIATE_TEST_SUITE_P(
         HEADGATE_TARGET("target: 1.5"), HEADGATE_TARGET("treshold: 0.8"),
         HEADGATE_TARGET("capacity: {memory: 3GB}"), HEADGATE_TARGET("capacity: {cpu: fast}"),
         HEADGATE_TARGET("memory: {shed: 2}"), HEADGATE_TARGET("exempt: {sources: [prometheus]}"),
-        HEADGATE_TARGET("strategy: adaptive"),
+        HEADGATE_TARGET("strategy: oracle"),
         HEADGATE_TARGET("strategy: {name: graded, enter: 2}"),
         HEADGATE_TARGET("strategy: {name: graded, hold: 5}"),
         HEADGATE_TARGET("strategy: {name: graded, admit: 0.5}"),

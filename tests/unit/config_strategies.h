@@ -30,6 +30,12 @@ inline std::span<const StrategyInfo> strategy_table() {
                 .minimum = 1,
                 .maximum = 1000000000,
                 .doc = "Ticks."}};
+  static constexpr std::array kAdaptive{ParamSpec{.name = "drain",
+                                                  .kind = Kind::kDuration,
+                                                  .default_value = 0.2,
+                                                  .minimum = 0.1,
+                                                  .maximum = 1,
+                                                  .doc = "Time."}};
   static constexpr std::array kCurve{ParamSpec{.name = "signal",
                                                .kind = Kind::kWord,
                                                .doc = "Signal.",
@@ -38,11 +44,10 @@ inline std::span<const StrategyInfo> strategy_table() {
   static constexpr std::array kFixed{
       ParamSpec{.name = "admit", .kind = Kind::kRatio, .default_value = 1, .doc = "Share."}};
   static const std::array kTable = [] {
-    std::array<StrategyInfo, 6> table;
+    std::array<StrategyInfo, 7> table;
     table[0].name = "adaptive";
     table[0].doc = "Learns.";
-    table[0].built = false;
-    table[0].instead = "graded";
+    table[0].params = kAdaptive;
     table[1].name = "graded";
     table[1].doc = "Three states.";
     table[1].params = kGraded;
@@ -63,6 +68,10 @@ inline std::span<const StrategyInfo> strategy_table() {
     table[5].doc = "In the simulator.";
     table[5].simulated_only = true;
     table[5].instead = "graded";
+    table[6].name = "oracle";
+    table[6].doc = "Not built.";
+    table[6].built = false;
+    table[6].instead = "graded";
     return table;
   }();
   return kTable;
