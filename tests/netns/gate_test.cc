@@ -657,6 +657,9 @@ TEST_F(GateConnections, FewSourceAddressesDoNotGetPastTheGate) {
 TEST_F(GateConnections, ReconnectIntoTimeWaitIsJudgedOnce) {
   constexpr std::uint64_t kAttempts = 12'000;
   constexpr unsigned kPorts = 1999;  // no multiple of the share's period: each meets both answers
+  // A SYN that meets FIN_WAIT2 (the client's FIN is not processed yet, on a busy machine) is reset
+  // by the kernel without a look-up.
+  constexpr double kStray = 0.002 * kAttempts;
   serve(ServerMode::kClose);
   Port port = gates->protect(net->server, server->port());
   gates->count_connections(port, *cgroup, net->server);
@@ -672,12 +675,13 @@ TEST_F(GateConnections, ReconnectIntoTimeWaitIsJudgedOnce) {
   options.attempts = kAttempts;
   const ConnectReport report = connect_many(net->client, options);
   const headgate_counters counters = port.counters();
-  EXPECT_NEAR(static_cast<double>(report.count(Outcome::kRefused)), .3 * kAttempts, tolerance())
+  EXPECT_NEAR(static_cast<double>(report.count(Outcome::kRefused)), .3 * kAttempts, kStray)
       << report.describe();
   EXPECT_EQ(report.count(Outcome::kConnected) + report.count(Outcome::kRefused), kAttempts)
       << report.describe();
-  EXPECT_EQ(counters.offered, kPorts + kAttempts);
-  EXPECT_EQ(counters.reset, report.count(Outcome::kRefused));
+  EXPECT_NEAR(static_cast<double>(counters.offered), kPorts + kAttempts, kStray);
+  EXPECT_NEAR(static_cast<double>(counters.reset),
+              static_cast<double>(report.count(Outcome::kRefused)), kStray);
   EXPECT_GT(counters.repeats_refused, kAttempts / 10) << "nothing met TIME_WAIT";
   EXPECT_EQ(counters.tries, counters.offered + counters.repeats);
 }
