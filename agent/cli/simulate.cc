@@ -168,6 +168,8 @@ struct Column {
 constexpr std::array kColumns{
     Column{"goodput", "goodput", 3, [](const sim::Summary& s) { return s.mean.goodput; }},
     Column{"min", "goodput_min", 3, [](const sim::Summary& s) { return s.goodput_min; }},
+    Column{"useful cpu-s", "useful_cpu_s", 1,
+           [](const sim::Summary& s) { return s.mean.useful_work_s; }},
     Column{"p99 ms", "p99_delay_ms", 1, [](const sim::Summary& s) { return s.mean.p99_delay_ms; }},
     Column{"p50 ms", "p50_delay_ms", 1, [](const sim::Summary& s) { return s.mean.p50_delay_ms; }},
     Column{"peak cpu-s", "peak_backlog_cpu_s", 3,
