@@ -187,7 +187,7 @@ void add_verdicts(Families& out, std::span<const Named> targets) {
       verdict("admit", "probe", c.admitted_probe);
       verdict("admit", "observed", c.admitted_observed);
       verdict("admit", "capped", c.admitted_capped);
-      verdict("admit", "ticket", c.repeats);
+      verdict("admit", "ticket", c.repeats - c.repeats_refused);
       for (int r = HEADGATE_REASON_CIRCUIT; r < HEADGATE_REASON_COUNT; ++r) {
         const std::string_view reason = to_string(static_cast<headgate_reason>(r));
         verdict("refuse", reason, c.refused[r]);

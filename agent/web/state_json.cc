@@ -124,6 +124,7 @@ json counters(const headgate_counters& c) {
           {"admitted_capped", c.admitted_capped},
           {"admitted_deferred", c.admitted_deferred},
           {"repeats", c.repeats},
+          {"repeats_refused", c.repeats_refused},
           {"reset", c.reset},
           {"deferred", c.deferred},
           {"deferred_tries", c.deferred_tries},
