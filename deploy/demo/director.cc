@@ -78,7 +78,7 @@ Result<Run> run_once(const Subject& subject, const Groups& groups, const Options
   std::optional<HeadgateProcess> agent;
   if (with_headgate) {
     auto started = HeadgateProcess::start(options.headgate, subject, groups, collector->group(),
-                                          options.work_directory, pins.root());
+                                          options.work_directory, pins.root(), options.protection);
     if (!started) {
       return tl::unexpected(started.error());
     }

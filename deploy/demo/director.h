@@ -19,6 +19,7 @@ struct Options {
   bool run_protected = true;
   double seconds_scale = 1;
   std::uint64_t seed = 1;
+  Protection protection;
   std::string work_directory;  ///< logs, configuration; exists
   Limits limits;
 };

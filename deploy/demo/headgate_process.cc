@@ -82,7 +82,8 @@ Pins::~Pins() {
 Result<HeadgateProcess> HeadgateProcess::start(const std::string& binary, const Subject& subject,
                                                const Groups& groups, const Cgroup& target,
                                                const std::string& work_directory,
-                                               const std::string& pin_root) {
+                                               const std::string& pin_root,
+                                               const Protection& protection) {
   auto port = free_loopback_port();
   if (!port) {
     return tl::unexpected(port.error());
@@ -95,10 +96,10 @@ Result<HeadgateProcess> HeadgateProcess::start(const std::string& binary, const 
         "targets:\n"
         "  - name: collector\n"
         "    match: {{cgroup: {}}}\n"
-        "    strategy: graded\n"
+        "    strategy: {}\n"
         "    endpoints:\n"
-        "      - {{name: push, port: {}, protocol: http, refuse: reset}}\n",
-        target.path(), subject.port);
+        "      - {{name: push, port: {}, protocol: http, refuse: {}}}\n",
+        target.path(), protection.strategy, subject.port, protection.refuse);
     if (!out.flush()) {
       return sys_fail(errno, "write " + config);
     }

@@ -11,6 +11,7 @@
 
 #include "deploy/demo/collector.h"
 #include "deploy/demo/net.h"
+#include "deploy/demo/results.h"
 #include "deploy/demo/stage.h"
 #include "deploy/demo/subject.h"
 
@@ -37,11 +38,9 @@ class Pins {
 class HeadgateProcess {
  public:
   /// Returns when /readyz says so. Configuration and log go to `work_directory`.
-  [[nodiscard]] static Result<HeadgateProcess> start(const std::string& binary,
-                                                     const Subject& subject, const Groups& groups,
-                                                     const Cgroup& target,
-                                                     const std::string& work_directory,
-                                                     const std::string& pin_root);
+  [[nodiscard]] static Result<HeadgateProcess> start(
+      const std::string& binary, const Subject& subject, const Groups& groups, const Cgroup& target,
+      const std::string& work_directory, const std::string& pin_root, const Protection& protection);
 
   /// Empty while it runs.
   [[nodiscard]] std::string failure();

@@ -46,6 +46,10 @@ std::optional<int> parse(int argc, char** argv, CommandLine& line) {
                                         "of the arrivals")(
       "units", po::value(&line.units)->default_value(0),
       "series or spans in a request (slow machines: fewer); 0 = as many as suit the subject")(
+      "strategy", po::value(&o.protection.strategy)->default_value("adaptive"),
+      "of the protected run, as in the configuration: NAME, or {name: NAME, parameters...}")(
+      "refuse", po::value(&o.protection.refuse)->default_value("reset"),
+      "form of a refusal: reset, auto, or {defer: 8s}")(
       "work-directory", po::value(&o.work_directory)->required(), "for logs and configuration")(
       "otelcol-binary", po::value(&line.otelcol_binary), "with --subject otelcol")(
       "otelcol-config", po::value(&line.otelcol_config), "with --subject otelcol")(
@@ -127,8 +131,9 @@ int run(int argc, char** argv) {
     fmt::print(stderr, "headgate-demo: {}\n", outcomes.error().message);
     return stop_requested() ? 130 : kFailure;
   }
-  const Verdict verdict = judge(outcomes->unprotected, outcomes->with_headgate,
-                                outcomes->calibration, line.options.limits);
+  const Verdict verdict =
+      judge(outcomes->unprotected, outcomes->with_headgate, outcomes->calibration,
+            line.options.limits, line.options.protection);
   print_table(*outcomes, verdict, line.options.limits);
   bool written = true;
   if (!line.out.empty()) {

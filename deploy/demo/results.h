@@ -41,6 +41,12 @@ struct Limits {
   double deadline_s = 2;
 };
 
+/// What the protected run is protected by: values of the configuration.
+struct Protection {
+  std::string strategy = "adaptive";
+  std::string refuse = "reset";
+};
+
 /// One run, as measured.
 struct Run {
   bool with_headgate = false;
@@ -64,7 +70,8 @@ struct PhaseSummary {
   std::uint64_t deferred =
       0;  ///< served or not, connected by a SYN sent again (after 0.9 s or more)
   double served_per_s = 0;
-  double refused_ratio = 0;  ///< of those offered
+  double served_soon_per_s = 0;  ///< within kSoon_s of when they were due
+  double refused_ratio = 0;      ///< of those offered
   /// Over everything admitted: a request that timed out or was cut off counts as the deadline.
   std::optional<double> p50_s, p99_s;
   double cpu_of_quota = 0;
@@ -75,8 +82,16 @@ struct PhaseSummary {
   /// Calm phases after another kind: seconds until nine in ten are served again for the rest of the
   /// phase, and eight in ten in the second that follows. Empty = never, or not such a phase.
   std::optional<double> back_s;
+  /// Calm phases: share refused of what was offered later than kSettled_s after their begin.
+  double settled_refused_ratio = 0;
+  /// Calm phases after another kind: the most connections the collector got in one second, over
+  /// what was offered in one. What waited outside comes in late, and must not come in all at once.
+  double surge = 0;
   bool wants_back = false;
 };
+
+inline constexpr double kSoon_s = 0.5;
+inline constexpr double kSettled_s = 5;
 
 [[nodiscard]] std::vector<PhaseSummary> summarise(const Run& run, const Limits& limits);
 
@@ -108,11 +123,14 @@ struct Calibration {
   double quota_reached = 0;  ///< CPU used over the quota with more work than it could do
 };
 
-/// Judges what was run (either may be missing). The promises are those of the default strategy with
-/// `refuse: reset`: at least 75 % of capacity served at x3 and x10, p99 below 1.5 s, at most 9 %
-/// refused while calm, back within 3 s, no restart.
+/// Judges what was run (either may be missing). The promises depend on the strategy. `adaptive`
+/// with `refuse: reset`: at least 90 % of capacity served within 500 ms at x3 and x10, p99 below
+/// 100 ms there and below 300 ms where requests become dear, at most 2 % refused while calm (from 5
+/// s after a change on), no surge above 1.5 times the offered rate afterwards. Any other: at least
+/// 75 % of capacity served, p99 below 1.5 s, at most 9 % refused while calm. All: back within 3 s,
+/// no restart.
 [[nodiscard]] Verdict judge(const std::optional<Run>& unprotected,
                             const std::optional<Run>& with_headgate, const Calibration& calibration,
-                            const Limits& limits);
+                            const Limits& limits, const Protection& protection);
 
 }  // namespace headgate::demo

@@ -117,6 +117,16 @@ class MadeRun {
     }
     return *this;
   }
+  /// The first `count` requests of a phase come in when `t_s` of the run have passed.
+  MadeRun& come_at(std::string_view phase, std::size_t count, double t_s) {
+    for (std::size_t i = 0; i < run_.arrivals.size() && count > 0; ++i) {
+      if (run_.phases[run_.arrivals[i].phase].name == phase) {
+        run_.requests[i].connect_s = t_s - run_.arrivals[i].at_us / 1e6;
+        --count;
+      }
+    }
+    return *this;
+  }
   MadeRun& died(double t_s) {
     run_.restarts.push_back({t_s, true, "killed by signal 9"});
     return *this;
@@ -127,6 +137,8 @@ class MadeRun {
   Run run_;
 };
 
+const Protection kGraded{"graded", "reset"};
+
 PhaseSummary phase(const Run& run, std::string_view name) {
   const auto all = summarise(run, Limits{});
   return *std::find_if(all.begin(), all.end(),
@@ -134,7 +146,7 @@ PhaseSummary phase(const Run& run, std::string_view name) {
 }
 
 Verdict judged(const MadeRun& without, const MadeRun& with) {
-  return judge(without.get(), with.get(), calibration(), Limits{});
+  return judge(without.get(), with.get(), calibration(), Limits{}, kGraded);
 }
 
 TEST(Story, EveryPhaseHasANameAndALabelOfItsOwn) {
@@ -270,6 +282,46 @@ TEST(Verdict, EachBrokenPromiseIsSeen) {
   }
 }
 
+/// As `adaptive` keeps it.
+MadeRun saved_well(double refused_at_x10 = 0.90) {
+  return MadeRun(true)
+      .outcome("x3", 0.68, Outcome::kRefused, 0.0001)
+      .outcome("x10", refused_at_x10, Outcome::kRefused, 0.0001)
+      .outcome("cost_x4", 0.60, Outcome::kRefused, 0.0001);
+}
+
+TEST(Verdict, AdaptivePromisesMore) {
+  const auto without = MadeRun(false).collapsed();
+  const auto of = [&](const MadeRun& with, const Protection& protection) {
+    return judge(without.get(), with.get(), calibration(), Limits{}, protection);
+  };
+  EXPECT_EQ(of(saved_well(), {}).conclusion, Conclusion::kSaved) << of(saved_well(), {}).sentence;
+  EXPECT_EQ(of(saved_well(), {}).checks.size(), 4U + 1U + 4U + 3U + 3U + 1U);
+  const double after_x10_s = 8 + 10 + 8 + 12;
+  const std::vector<std::pair<std::string, MadeRun>> broken = {
+      {"served within 500 ms at x10", saved_well(0.92)},
+      {"p99 of the admitted at x3", saved_well().outcome("x3", 0.05, Outcome::kOk, 0.15)},
+      {"p99 of the admitted at 60 %, 4x cost",
+       saved_well().outcome("cost_x4", 0.05, Outcome::kOk, 0.4)},
+      {"refused while calm (back_after_x10, from 5 s on)",
+       saved_well().outcome("back_after_x10", 0.04, Outcome::kRefused, 0.0001, 5)},
+      {"surge (back_after_x10)", saved_well().come_at("x10", 200, after_x10_s + 3)},
+  };
+  for (const auto& [what, with] : broken) {
+    const Verdict v = of(with, {});
+    EXPECT_EQ(v.conclusion, Conclusion::kNotSaved) << what;
+    const auto check = std::find_if(v.checks.begin(), v.checks.end(),
+                                    [&, w = what](const Check& c) { return c.what == w; });
+    ASSERT_NE(check, v.checks.end()) << what;
+    EXPECT_FALSE(check->kept) << what;
+    EXPECT_EQ(of(with, kGraded).conclusion, Conclusion::kSaved) << what;
+  }
+  // While it settles it may refuse more.
+  EXPECT_EQ(of(saved_well().outcome("back_after_x10", 0.1, Outcome::kRefused, 0.0001, 0, 4.9), {})
+                .conclusion,
+            Conclusion::kSaved);
+}
+
 TEST(Verdict, UnreachableQuotaIsInconclusiveNotALie) {
   // Served too little, but so would anybody at 60 % of the CPU.
   const auto starved = MadeRun(true).saved().outcome("x10", 0.5, Outcome::kRefused, 0.0001);
@@ -280,8 +332,9 @@ TEST(Verdict, UnreachableQuotaIsInconclusiveNotALie) {
 
   Calibration busy = calibration();
   busy.quota_reached = 0.7;
-  EXPECT_EQ(judge(MadeRun(false).collapsed().get(), starved.get(), busy, Limits{}).conclusion,
-            Conclusion::kInconclusive);
+  EXPECT_EQ(
+      judge(MadeRun(false).collapsed().get(), starved.get(), busy, Limits{}, kGraded).conclusion,
+      Conclusion::kInconclusive);
   EXPECT_EQ(judged(MadeRun(false).collapsed(),
                    MadeRun(true).saved().outcome("warm", 1, Outcome::kRefused, 0.0001).late(0.2))
                 .conclusion,
@@ -292,7 +345,8 @@ TEST(Verdict, AMachineThatBecameSlowerIsInconclusive) {
   const auto short_of = MadeRun(true).saved().outcome("x10", 0.3, Outcome::kRefused, 0.0001);
   Calibration other = calibration();
   other.light_cost_s *= 0.8;
-  const Verdict v = judge(MadeRun(false).collapsed().get(), short_of.get(), other, Limits{});
+  const Verdict v =
+      judge(MadeRun(false).collapsed().get(), short_of.get(), other, Limits{}, kGraded);
   EXPECT_EQ(v.conclusion, Conclusion::kInconclusive);
   EXPECT_THAT(v.sentence, HasSubstr("not steady"));
 }
@@ -301,7 +355,8 @@ TEST(Verdict, ShortenedPhasesBreakNoPromise) {
   demo::Run with =
       MadeRun(true).saved().outcome("back_after_x3", 0.15, Outcome::kRefused, 0.0001).get();
   const auto judged_with = [&] {
-    return judge(MadeRun(false).collapsed().get(), with, calibration(), Limits{}).conclusion;
+    return judge(MadeRun(false).collapsed().get(), with, calibration(), Limits{}, kGraded)
+        .conclusion;
   };
   EXPECT_EQ(judged_with(), Conclusion::kNotSaved);
   with.phases.back().seconds /= 2;
@@ -317,7 +372,7 @@ TEST(Verdict, NothingToSaveFromIsInconclusive) {
 TEST(Verdict, AnAgentThatDiesIsNotSaved) {
   demo::Run with = MadeRun(true).saved().get();
   with.agent_failure = "killed by signal 11 during the run";
-  const Verdict v = judge(MadeRun(false).collapsed().get(), with, calibration(), Limits{});
+  const Verdict v = judge(MadeRun(false).collapsed().get(), with, calibration(), Limits{}, kGraded);
   EXPECT_EQ(v.conclusion, Conclusion::kNotSaved);
 }
 
@@ -329,7 +384,8 @@ TEST(Report, PageNeedsNothingFromOutside) {
   outcomes.subject_title = "A <collector> & more";
   const Options options;
   const std::string page = html_report(
-      outcomes, judge(outcomes.unprotected, outcomes.with_headgate, outcomes.calibration, Limits{}),
+      outcomes,
+      judge(outcomes.unprotected, outcomes.with_headgate, outcomes.calibration, Limits{}, kGraded),
       options);
   for (const char* outside : {"http://", "https://", "src=", "href=", "@import", "url("}) {
     EXPECT_THAT(page, Not(HasSubstr(outside)));
@@ -347,7 +403,7 @@ TEST(Report, JsonHoldsBothRunsAndTheVerdict) {
   outcomes.unprotected = MadeRun(false).collapsed().get();
   outcomes.with_headgate = MadeRun(true).saved().get();
   const Verdict verdict =
-      judge(outcomes.unprotected, outcomes.with_headgate, outcomes.calibration, Limits{});
+      judge(outcomes.unprotected, outcomes.with_headgate, outcomes.calibration, Limits{}, kGraded);
   const auto json =
       nlohmann::json::parse(json_report(outcomes, verdict, Options{}), nullptr, false);
   ASSERT_FALSE(json.is_discarded());
