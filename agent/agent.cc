@@ -636,6 +636,29 @@ Result<> Agent::set_off(bool off) {
   });
 }
 
+Result<Recorder::Part> Agent::record(const std::string& target, std::uint64_t from) {
+  auto part = std::make_shared<Recorder::Part>();
+  const Result<> done = on_loop([this, target, from, part]() -> Result<> {
+    std::string names;
+    for (Configured& configured : targets_) {
+      names += (names.empty() ? "" : ", ") + configured.config.name;
+      if (configured.config.name != target) {
+        continue;
+      }
+      if (configured.instances.empty()) {
+        return fail(fmt::format("target {} is not there: {}", target, configured.absent_why));
+      }
+      *part = configured.instances.front()->record(from, monotonic_now());
+      return {};
+    }
+    return fail(fmt::format("no target is named '{}'; there are: {}", target, names));
+  });
+  if (!done) {
+    return tl::unexpected<Error>(done.error());
+  }
+  return std::move(*part);
+}
+
 /// Made when somebody asks and the last one is older than a second: with 250 targets it costs as
 /// much as three ticks, and most seconds nobody looks.
 SnapshotPtr Agent::snapshot() {

@@ -70,6 +70,9 @@ class Agent final : public SnapshotSource {
   [[nodiscard]] std::string effective_config() const;
   /// Reads the configuration again now; the error says why the last good one stays.
   [[nodiscard]] Result<> request_reload();
+  /// Lines of the trace of a target, from number `from` on; the first call begins it. Errors: no
+  /// such target, or it is not there.
+  [[nodiscard]] Result<Recorder::Part> record(const std::string& target, std::uint64_t from);
   /// The kill switch: one cell that kernel and agents honour, kept over restarts.
   [[nodiscard]] Result<> set_off(bool off);
 

@@ -12,6 +12,8 @@
 #include "agent/cli/explain.h"
 #include "agent/cli/failure.h"
 #include "agent/cli/options.h"
+#include "agent/cli/record.h"
+#include "agent/cli/replay.h"
 #include "agent/cli/report.h"
 #include "agent/cli/simulate.h"
 #include "agent/cli/status.h"
@@ -66,6 +68,10 @@ int run_command(const Command& command) {
         } else if constexpr (std::is_same_v<Options, ReportOptions>) {
           return run_report(options, {kVersion, kRevision, kCompiler}, strategies(), std::cout,
                             std::cerr);
+        } else if constexpr (std::is_same_v<Options, ReplayOptions>) {
+          return run_replay(options, std::cout, std::cerr);
+        } else if constexpr (std::is_same_v<Options, RecordOptions>) {
+          return run_record(options, std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, SwitchOptions>) {
           return run_switch(options, std::cout, std::cerr, switch_pinned);
         } else {

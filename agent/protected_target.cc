@@ -21,6 +21,7 @@
 #include "agent/decision/lives.h"
 #include "agent/decision/publish_policy.h"
 #include "agent/strategies/registry.h"
+#include "agent/version.h"
 
 namespace headgate {
 namespace {
@@ -225,6 +226,7 @@ bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
   decide(now, signals);
   publish(now, generation);
   remember(before, unix_ms);
+  record_tick();
   plan_rest();
   return !sampler_->gone();
 }
@@ -249,7 +251,10 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
   input.largest_request_bytes = largest_request_bytes();
   strategy_->decide(input, decision_);
   bound_live_bytes();
-  const auto radius = blast_radius_.update(now, refuses(decision_), config_.max_refuse_duration);
+  // A budget or a cap refuses only what comes: whether it did is in the kernel's counters, which
+  // count it in observe mode too.
+  const auto radius =
+      blast_radius_.update(now, refuses(decision_) || had_no_room_, config_.max_refuse_duration);
   if (radius.changed) {
     log::warn(radius.alert ? "max_refuse_duration exceeded: back to observe"
                            : "enforcing again after max_refuse_duration",
@@ -275,6 +280,51 @@ bool ProtectedTarget::may_skip() {
   return rest_.skipped > 0;
 }
 
+/// What was seen and decided, as a line of the trace.
+void ProtectedTarget::record_tick() {
+  if (recorder_ == nullptr || deriver_.signals().interval == Duration::zero()) {
+    return;
+  }
+  TraceTick tick;
+  tick.signals = deriver_.signals();
+  tick.live_bytes_known = counts_payload_;
+  tick.live_bytes =
+      live_bytes(shared_.maps.target_state(slot_), shared_.maps.target_policy(slot_).live_base);
+  tick.largest_request_bytes = largest_request_bytes();
+  for (const EndpointInput& input : inputs_) {
+    tick.endpoints.push_back(input.activity);
+  }
+  tick.state = decision_.state;
+  for (const EndpointDecision& endpoint : decision_.endpoints) {
+    tick.admitted_share.push_back(decision_.circuit_open ? 0 : endpoint.admit.value());
+  }
+  recorder_->add(std::move(tick));
+}
+
+Recorder::Part ProtectedTarget::record(std::uint64_t from, Instant now) {
+  if (recorder_ == nullptr) {
+    TraceHeader header;
+    header.target = config_.name;
+    header.agent_version = kVersion;
+    header.started_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                                 std::chrono::system_clock::now().time_since_epoch())
+                                 .count();
+    header.strategy = config_.strategy.name;
+    header.params = config_.strategy.params;
+    header.use_target = config_.target.value;
+    header.memory_shed = config_.memory.shed;
+    header.memory_open = config_.memory.open;
+    header.memory_close = config_.memory.close;
+    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
+      header.endpoints.push_back({endpoints_[i].config.name, inputs_[i].criticality,
+                                  inputs_[i].floor.value(), inputs_[i].tcp});
+    }
+    recorder_ = std::make_unique<Recorder>(header, now);
+    rest_.most = 0;  // every tick is wanted
+  }
+  return recorder_->fetch(from, now);
+}
+
 /// After a decision: how many ticks this target may rest if nothing comes.
 void ProtectedTarget::plan_rest() {
   constexpr unsigned kCalmTicks = 4;
@@ -292,12 +342,13 @@ void ProtectedTarget::plan_rest() {
                     memory < kCalmMemory;
   idle_ = calm && rest_.usual_offered < kIdleOffered && (*signals.cpu_slow).value < kIdleCpu &&
           memory < kIdleMemory;
-  rest_.most = idle_ ? kIdleTicks : calm ? kCalmTicks : 0;
+  rest_.most = recorder_ != nullptr ? 0 : idle_ ? kIdleTicks : calm ? kCalmTicks : 0;
   sampler_->set_memory_detail_period(std::chrono::seconds(idle_ ? 5 : 1));
 }
 
 /// What has come since the last decision, from the kernel's exact counters.
 void ProtectedTarget::collect_activity(Instant now_at) {
+  std::uint64_t would_refuse = 0;
   std::uint64_t closed = 0;
   double lives_s = 0;
   std::uint64_t lives = 0;
@@ -321,11 +372,15 @@ void ProtectedTarget::collect_activity(Instant now_at) {
     activity.in_flight_known = counts_connections_ && inputs_[i].tcp;
     collect_responses(endpoint, now, activity);
     collect_sizes(endpoint, now, activity);
+    for (std::size_t reason = 0; reason < HEADGATE_REASON_COUNT; ++reason) {
+      would_refuse += now.would_refuse[reason] - before.would_refuse[reason];
+    }
     closed += activity.closed;
     lives += activity.responses;
     lives_s += activity.response_s_sum;
     endpoint.last = now;
   }
+  had_no_room_ = would_refuse > 0;
   const double elapsed_s = collected_at_ == Instant{} ? 0 : seconds(now_at - collected_at_);
   collected_at_ = now_at;
   if (elapsed_s > 0) {
@@ -512,6 +567,9 @@ void ProtectedTarget::remember(State before, std::int64_t unix_ms) {
 // ---------------------------------------------------------------- once a second
 
 void ProtectedTarget::refresh(Instant now) {
+  if (recorder_ != nullptr && recorder_->abandoned(now)) {
+    recorder_.reset();
+  }
   // What an idle target has learned does not change.
   if (deriver_.signals().cpu_slow.known() && (!idle_ || now - model_stored_at_ >= kModelWhenIdle)) {
     model_stored_at_ = now;

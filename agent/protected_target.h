@@ -27,6 +27,7 @@
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
 #include "agent/outstanding.h"
+#include "agent/recorder.h"
 #include "agent/signals/signals.h"
 #include "agent/snapshot.h"
 #include "agent/targets/locate.h"
@@ -83,6 +84,9 @@ class ProtectedTarget {
   [[nodiscard]] bool gone() const { return sampler_->gone(); }
   [[nodiscard]] std::uint64_t cgroup_id() const { return located_.cgroup_id; }
   [[nodiscard]] TargetSnapshot snapshot(Instant now);
+  /// The trace of this target from line `from` on. The first call begins it; it ends by itself when
+  /// nobody calls any more.
+  [[nodiscard]] Recorder::Part record(std::uint64_t from, Instant now);
   void set_stagger(unsigned stagger) { sampler_->set_stagger(stagger); }
 
  private:
@@ -122,6 +126,7 @@ class ProtectedTarget {
   void hold_payload();
   [[nodiscard]] bool may_skip();
   void plan_rest();
+  void record_tick();
   void decide(Instant now, const Signals& signals);
   void publish(Instant now, std::uint32_t generation);
   void remember(State before, std::int64_t unix_ms);
@@ -165,7 +170,9 @@ class ProtectedTarget {
   std::unique_ptr<Strategy> strategy_;
   std::vector<EndpointInput> inputs_;
   Decision decision_;
+  bool had_no_room_ = false;  ///< for some attempt since the tick before
   BlastRadius blast_radius_;
+  std::unique_ptr<Recorder> recorder_;  ///< nullptr: nobody records
   Mode published_mode_ = Mode::kEnforce;
   /// All that a tick looks at that is not to be read: together, for the cache's sake.
   struct Rest {

@@ -9,6 +9,8 @@
 #include <ostream>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "agent/agent.h"
 #include "agent/base/log.h"
 #include "agent/cgroup/sampler.h"
@@ -144,6 +146,17 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
     return web::to_state_json(*snapshot);
   };
   handlers.config = [&agent]() -> Result<std::string> { return (*agent)->effective_config(); };
+  handlers.record = [&agent](const std::string& target, std::uint64_t from) -> Result<std::string> {
+    const auto part = (*agent)->record(target, from);
+    if (!part) {
+      return tl::unexpected<Error>(part.error());
+    }
+    return nlohmann::json{{"head", part->head},
+                          {"lines", part->lines},
+                          {"next", part->next},
+                          {"missed", part->missed}}
+        .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
   handlers.off = [&agent] { return (*agent)->set_off(true); };
   handlers.on = [&agent] { return (*agent)->set_off(false); };
   handlers.reload = [&agent] { return (*agent)->request_reload(); };

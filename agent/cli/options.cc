@@ -117,11 +117,29 @@ constexpr VerbDoc kSimulate{
     "  headgate simulate --file=evening.yaml --strategy=all --plot=evening.svg\n"
     "  headgate simulate S0-seed --target=0.95 --csv > s0.csv\n"
     "  headgate simulate --fuzz=300 --seed=9000 --json | jq .goodput\n"};
+constexpr VerbDoc kReplay{
+    "replay", "FILE [flags]", "decide again on a recorded trace",
+    "Reads a trace of `headgate record`, or a vector of the control law in CSV, and prints what a\n"
+    "strategy decides on it, by default the one of the trace. The arrivals of the trace stand: "
+    "this\n"
+    "shows decisions, not their consequences (for those: simulate). FILE - is standard input.\n"
+    "Needs no agent, no kernel, no rights.",
+    "  headgate replay incident.trace\n"
+    "  headgate replay incident.trace --strategy=adaptive,graded\n"
+    "  headgate replay incident.trace --strategy=adaptive --param=tau_cost=3s --csv\n"};
+constexpr VerbDoc kRecord{
+    "record", "TARGET [flags]", "write a trace of a target of the running agent",
+    "Writes what the agent sees of one target and what it decides, a line a tick (about 200 "
+    "bytes),\n"
+    "for `headgate replay`. TARGET is the name of a configured target. A tick in which a calm\n"
+    "target was not read is not in it.",
+    "  headgate record otel-gateway --duration=5m --output=incident.trace\n"
+    "  headgate record otel-gateway | headgate replay - --strategy=graded\n"};
 constexpr VerbDoc kVersion{"version", "[flags]", "show the version",
                            "Version, revision and compiler.", "  headgate version --json\n"};
 
-constexpr std::array kVerbs{kRun,    kCheck,    kStatus, kTop, kExplain, kDoctor,
-                            kReport, kSimulate, kOff,    kOn,  kVersion};
+constexpr std::array kVerbs{kRun,      kCheck,  kStatus, kTop, kExplain, kDoctor, kReport,
+                            kSimulate, kReplay, kRecord, kOff, kOn,      kVersion};
 
 std::string overview() {
   std::string text =
@@ -568,6 +586,78 @@ Result<Command> parse_simulate(Arguments arguments, const Environment& environme
   return Command(std::move(o));
 }
 
+Result<Command> parse_replay(Arguments arguments, const Environment& environment) {
+  ReplayOptions o;
+  std::string strategy;
+  std::string target;
+  std::string profile;
+  bool csv = false;
+  bool json = false;
+  std::vector<std::string> files;
+  Parser parser(kReplay, arguments, environment);
+  parser.text("strategy", &strategy, "", "NAME[,NAME]", "what decides; default: as in the trace");
+  parser.list("param", &o.params, "NAME=VALUE",
+              "a parameter of the strategies, as in the configuration; may be repeated");
+  parser.text("target", &target, "", "SHARE",
+              "share of the capacity to use; default: as in the trace");
+  parser.text("profile", &profile, "default", "NAME",
+              "default: what ships; spec: as the published vectors were made");
+  parser.boolean("csv", &csv, "print a line a tick, in the columns of the vectors");
+  parser.json(&json);
+  parser.positionals(&files);
+  auto done = parser.parse();
+  if (!done) return tl::unexpected<Error>(done.error());
+  if (*done) return Command(std::move(**done));
+  if (files.size() != 1) {
+    return parser.error(files.empty() ? "which FILE? - is standard input" : "one FILE at a time");
+  }
+  o.file = files.front();
+  if (!strategy.empty()) o.strategies = split(strategy, ',');
+  if (!target.empty()) {
+    o.target = parse_plain_number(target);
+    if (!o.target || *o.target < 0.05 || *o.target > 1.5) {
+      return parser.error(
+          fmt::format("--target: '{}' is not a number from 0.05 to 1.5", printable(target)));
+    }
+  }
+  if (profile != "default" && profile != "spec") {
+    return parser.error(
+        fmt::format("--profile: '{}' is not one of default, spec", printable(profile)));
+  }
+  o.spec_profile = profile == "spec";
+  if (csv && json) return parser.error("--csv and --json exclude each other");
+  o.output = csv    ? ReplayOptions::Output::kCsv
+             : json ? ReplayOptions::Output::kJson
+                    : ReplayOptions::Output::kTable;
+  return Command(std::move(o));
+}
+
+Result<Command> parse_record(Arguments arguments, const Environment& environment) {
+  RecordOptions o;
+  std::string duration;
+  std::vector<std::string> targets;
+  Parser parser(kRecord, arguments, environment);
+  parser.text("duration", &duration, "60s", "DURATION", "0s: until it is interrupted");
+  parser.text("output", &o.output, "", "FILE", "default: standard output");
+  parser.socket(&o.socket_path);
+  parser.positionals(&targets);
+  auto done = parser.parse();
+  if (!done) return tl::unexpected<Error>(done.error());
+  if (*done) return Command(std::move(**done));
+  if (targets.size() != 1) {
+    return parser.error(targets.empty() ? "which TARGET? `headgate status` lists them"
+                                        : "one TARGET at a time");
+  }
+  o.target = targets.front();
+  const auto length = parse_duration(duration);
+  if (!length || *length < Duration::zero()) {
+    return parser.error(
+        fmt::format("--duration: '{}' is no duration such as 90s or 5m", printable(duration)));
+  }
+  o.duration_s = seconds(*length);
+  return Command(std::move(o));
+}
+
 Result<Command> parse_switch(const VerbDoc& verb, Arguments arguments,
                              const Environment& environment) {
   SwitchOptions o;
@@ -598,8 +688,9 @@ Result<Command> parse_version(Arguments arguments, const Environment& environmen
 
 using VerbParser = Result<Command> (*)(Arguments, const Environment&);
 constexpr std::array<VerbParser, kVerbs.size()> kParsers{
-    parse_run,    parse_check,    parse_status, parse_top, parse_explain, parse_doctor,
-    parse_report, parse_simulate, parse_off,    parse_on,  parse_version};
+    parse_run,    parse_check,  parse_status,   parse_top,    parse_explain,
+    parse_doctor, parse_report, parse_simulate, parse_replay, parse_record,
+    parse_off,    parse_on,     parse_version};
 
 std::optional<std::size_t> find_verb(std::string_view name) {
   for (std::size_t i = 0; i < kVerbs.size(); ++i) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -117,14 +118,31 @@ struct SimulateOptions {
   bool list = false;
 };
 
+struct ReplayOptions {
+  enum class Output : std::uint8_t { kTable, kCsv, kJson };
+  std::string file;                     ///< a trace; "-" = standard input
+  std::vector<std::string> strategies;  ///< empty = that of the trace
+  std::vector<std::string> params;      ///< NAME=VALUE
+  std::optional<double> target;         ///< empty = that of the trace
+  bool spec_profile = false;
+  Output output = Output::kTable;
+};
+
+struct RecordOptions {
+  std::string target;
+  std::string socket_path;
+  std::string output;      ///< file; empty = standard output
+  double duration_s = 60;  ///< 0 = until it is interrupted
+};
+
 /// Asked for help: print and exit 0.
 struct HelpOptions {
   std::string text;
 };
 
-using Command =
-    std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions, ExplainOptions,
-                 DoctorOptions, ReportOptions, SwitchOptions, SimulateOptions, VersionOptions>;
+using Command = std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions,
+                             ExplainOptions, DoctorOptions, ReportOptions, SwitchOptions,
+                             SimulateOptions, ReplayOptions, RecordOptions, VersionOptions>;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/cli/decision_csv.h"
 #include "agent/cli/table.h"
 #include "agent/config/quantity.h"
 #include "agent/config/schema.h"
@@ -259,81 +260,6 @@ int Simulate::table() {
 
 // ---------------------------------------------------------------- --csv of one run
 
-double internal(const sim::TickRecord& tick, std::string_view name, bool& known) {
-  const auto it = std::find_if(tick.internals.begin(), tick.internals.end(),
-                               [&](const Strategy::Threshold& t) { return t.name == name; });
-  known = it != tick.internals.end();
-  return known ? it->value : 0;
-}
-
-/// A number, or nothing where it is not known.
-template <class T>
-std::string known(const Measured<T>& measured) {
-  return measured.known() ? fmt::format("{}", *measured) : std::string();
-}
-std::string ratio(const Measured<Ratio>& measured) {
-  return measured.known() ? fmt::format("{:.9g}", (*measured).value) : std::string();
-}
-
-std::string internal_cell(const sim::TickRecord& tick, const std::string& name, int digits) {
-  bool is_known = false;
-  const double value = internal(tick, name, is_known);
-  return is_known ? fmt::format("{:.{}f}", value, digits) : std::string();
-}
-
-std::string state_cell(const sim::TickRecord& tick) {
-  bool is_known = false;
-  const double value = internal(tick, "state", is_known);
-  if (is_known) return fmt::format("{:.0f}", value);
-  return tick.decision.state == State::kNormal ? "0" : "1";
-}
-
-/// The share that the tick admits, whatever it is enforced by.
-double admitted_share(const sim::TickRecord& tick, std::size_t endpoint) {
-  if (tick.decision.circuit_open) return 0;
-  bool is_known = false;
-  const double share = internal(tick, fmt::format("f{}", endpoint), is_known);
-  return is_known ? share : tick.decision.endpoints[endpoint].admit.value();
-}
-
-void print_trace_header(std::size_t endpoints, std::ostream& out) {
-  out << "t,u,nper,nthr,psi,mem";
-  for (std::size_t i = 0; i < endpoints; ++i) {
-    out << fmt::format(",off{0},adm{0},offKB{0},admKB{0}", i);
-  }
-  out << ",sat,esc,E,g,base_cores,Bhat_cpus,W_cores,bucket_rate_cores,state";
-  for (std::size_t i = 0; i < endpoints; ++i) {
-    out << fmt::format(",c{0}_s,d{0}_s_per_KB,f{0}", i);
-  }
-  out << '\n';
-}
-
-void print_tick(const sim::TickRecord& tick, std::ostream& out) {
-  constexpr double kBytesPerKb = 1024;
-  const sim::Observation& o = tick.observation;
-  const Signals& s = o.signals;
-  out << fmt::format("{:.3f},{},{},{},{},{}", o.at_s, ratio(s.cpu), known(s.periods),
-                     known(s.throttled_periods), ratio(s.cpu_pressure), ratio(s.memory));
-  for (const EndpointActivity& a : o.endpoints) {
-    out << fmt::format(",{},{},{:.9g},{:.9g}", a.offered, a.admitted,
-                       static_cast<double>(a.offered_bytes) / kBytesPerKb,
-                       static_cast<double>(a.admitted_bytes) / kBytesPerKb);
-  }
-  for (const auto& [name, digits] :
-       {std::pair("sat", 0), std::pair("esc", 0), std::pair("E", 1), std::pair("g", 6),
-        std::pair("base_cores", 6), std::pair("Bhat_cpus", 6), std::pair("W_cores", 6),
-        std::pair("bucket_rate_cores", 6)}) {
-    out << ',' << internal_cell(tick, name, digits);
-  }
-  out << ',' << state_cell(tick);
-  for (std::size_t i = 0; i < o.endpoints.size(); ++i) {
-    out << ',' << internal_cell(tick, fmt::format("c{}_s", i), 9) << ','
-        << internal_cell(tick, fmt::format("d{}_s_per_KB", i), 9)
-        << fmt::format(",{:.6f}", admitted_share(tick, i));
-  }
-  out << '\n';
-}
-
 int Simulate::trace() {
   const Scenario& scenario = scenarios_.front();
   const auto guard = contenders_.front().make(scenario);
@@ -345,8 +271,8 @@ int Simulate::trace() {
   }
   const sim::Outcome outcome =
       sim::simulate(scenario, *guard, {.seed = options_.first_seed, .keeps_ticks = true});
-  print_trace_header(scenario.endpoints.size(), out_);
-  for (const sim::TickRecord& tick : outcome.ticks) print_tick(tick, out_);
+  print_decision_header(scenario.endpoints.size(), out_);
+  for (const sim::TickRecord& tick : outcome.ticks) print_decision(tick, out_);
   return kExitOk;
 }
 

@@ -114,7 +114,7 @@ Result<Contender> of_strategy(std::string name, const StrategyInfo& info, const 
     return fail(fmt::format("strategy '{}' is not built yet; use {}", info.name, info.instead));
   }
   Params params;
-  StrategyGuard::Options guard;
+  StrategyGuard::Options guard = options.guard;
   guard.target = options.target;
   if (form != nullptr && form->adjust != nullptr) form->adjust(params, guard);
   if (options.spec_profile && has_param(info, "profile")) params.words["profile"] = "spec";

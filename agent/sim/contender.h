@@ -13,6 +13,7 @@
 
 #include "agent/sim/guard.h"
 #include "agent/sim/scenario.h"
+#include "agent/sim/strategy_guard.h"
 
 namespace headgate::sim {
 
@@ -29,6 +30,8 @@ struct ContenderOptions {
   bool spec_profile = false;
   /// NAME=VALUE: parameters of the strategies, as in the configuration.
   std::vector<std::string> params{};
+  /// What stands between the strategy and the pod; `target` above wins over the one in it.
+  StrategyGuard::Options guard{};
 };
 
 struct ContenderDoc {

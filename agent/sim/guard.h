@@ -18,6 +18,9 @@ struct Observation {
   Signals signals;
   std::vector<EndpointActivity> endpoints;  ///< since the observation before
   bool restarted = false;
+  bool live_bytes_known = false;
+  std::uint64_t live_bytes = 0;  ///< received by what is open
+  std::uint64_t largest_request_bytes = 0;
 };
 
 /// One request, or one connection, that asks to come in.

@@ -30,6 +30,7 @@ struct EndpointLoad {
   Profile rate{1};
   Profile cost{1};
   Profile size{1};
+  bool tcp = true;  ///< else datagrams
 
   [[nodiscard]] double mean_cost_s() const { return cost_s + cost_per_kb_s * size_kb; }
 };

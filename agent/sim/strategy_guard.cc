@@ -19,6 +19,7 @@ StrategyGuard::StrategyGuard(std::unique_ptr<Strategy> strategy, const Scenario&
     EndpointInput input;
     input.criticality = load.criticality;
     input.floor = Probability::refusing(load.floor);
+    input.tcp = load.tcp;
     inputs_.push_back(input);
   }
   decision_.endpoints.resize(inputs_.size());
@@ -43,7 +44,13 @@ void StrategyGuard::observe(const Observation& observation, double now_s) {
   StrategyInput input{.signals = observation.signals, .endpoints = inputs_};
   input.target = Ratio{options_.target};
   input.restarted = observation.restarted;
+  input.live_bytes_known = observation.live_bytes_known;
+  input.live_bytes = observation.live_bytes;
+  input.largest_request_bytes = observation.largest_request_bytes;
   input.bucket_enforced = options_.enforces_budget;
+  input.memory_shed = options_.memory_shed;
+  input.memory_open = options_.memory_open;
+  input.memory_close = options_.memory_close;
   strategy_->decide(input, decision_);
   if (!options_.enforces_budget) {
     for (EndpointDecision& endpoint : decision_.endpoints) endpoint.depth_s = 0;

@@ -22,6 +22,10 @@ class StrategyGuard final : public Guard {
     bool counts_connections = true;
     /// The hook charges the CPU budget per attempt.
     bool enforces_budget = true;
+    // Of the memory limit.
+    double memory_shed = 0.80;
+    double memory_open = 0.92;
+    double memory_close = 0.87;
   };
   StrategyGuard(std::unique_ptr<Strategy> strategy, const Scenario& scenario, Options options);
 

@@ -364,11 +364,29 @@ class UnixControlServer final : public ControlServer {
     const auto& verb = request["verb"].get_ref<const std::string&>();
     if (verb == "state") return answer_of(handlers_.state, true);
     if (verb == "config") return answer_of(handlers_.config, false);
+    if (verb == "record") return record(request);
     if (verb == "off") return answer_of(handlers_.off);
     if (verb == "on") return answer_of(handlers_.on);
     if (verb == "reload") return answer_of(handlers_.reload);
     return answer_error(
-        fmt::format("unknown verb '{}'; known are state, config, off, on, reload", verb));
+        fmt::format("unknown verb '{}'; known are state, config, record, off, on, reload", verb));
+  }
+
+  [[nodiscard]] std::string record(const json& request) const {
+    const auto target = request.find("target");
+    const auto from = request.find("from");
+    if (target == request.end() || !target->is_string() || from == request.end() ||
+        !from->is_number_unsigned()) {
+      return answer_error("the request is not {\"verb\":\"record\",\"target\":\"...\",\"from\":0}");
+    }
+    if (!handlers_.record) {
+      return answer_error("this agent cannot do that");
+    }
+    const auto text = handlers_.record(target->get<std::string>(), from->get<std::uint64_t>());
+    if (!text) {
+      return answer_error(text.error().message);
+    }
+    return fmt::format("{{\"schema\":{},\"ok\":true,\"result\":{}}}", kSchema, *text);
   }
 
   std::string path_;
@@ -382,7 +400,7 @@ class UnixControlServer final : public ControlServer {
 };
 
 /// "result" of the answer, or its error.
-Result<json> ask(const std::string& path, milliseconds timeout, std::string_view verb) {
+Result<json> ask(const std::string& path, milliseconds timeout, const json& request) {
   const auto address = address_of(path);
   if (!address) {
     return tl::unexpected<Error>(address.error());
@@ -419,7 +437,7 @@ Result<json> ask(const std::string& path, milliseconds timeout, std::string_view
     }
     return sys_fail(cause, fmt::format("connect to {}", path));
   }
-  if (auto sent = send_all(fd.get(), dump({{"verb", verb}}) + "\n"); !sent) {
+  if (auto sent = send_all(fd.get(), dump(request) + "\n"); !sent) {
     return sent.error().sys_errno == EAGAIN ? no_answer()
                                             : tl::unexpected<Error>(sent.error().within(path));
   }
@@ -444,7 +462,7 @@ Result<json> ask(const std::string& path, milliseconds timeout, std::string_view
 }
 
 Result<void> tell(const std::string& path, milliseconds timeout, std::string_view verb) {
-  auto answer = ask(path, timeout, verb);
+  auto answer = ask(path, timeout, {{"verb", verb}});
   if (!answer) {
     return tl::unexpected<Error>(answer.error());
   }
@@ -463,7 +481,7 @@ Result<std::unique_ptr<ControlServer>> ControlServer::start(const std::string& p
 }
 
 Result<std::string> ControlClient::state() const {
-  const auto answer = ask(path_, timeout_, "state");
+  const auto answer = ask(path_, timeout_, {{"verb", "state"}});
   if (!answer) {
     return tl::unexpected<Error>(answer.error());
   }
@@ -471,7 +489,7 @@ Result<std::string> ControlClient::state() const {
 }
 
 Result<std::string> ControlClient::config() const {
-  const auto answer = ask(path_, timeout_, "config");
+  const auto answer = ask(path_, timeout_, {{"verb", "config"}});
   if (!answer) {
     return tl::unexpected<Error>(answer.error());
   }
@@ -479,6 +497,22 @@ Result<std::string> ControlClient::config() const {
     return fail(fmt::format("{}: the answer is not a text", path_));
   }
   return answer->get<std::string>();
+}
+
+Result<ControlClient::Recorded> ControlClient::record(const std::string& target,
+                                                      std::uint64_t from) const {
+  const auto answer =
+      ask(path_, timeout_, {{"verb", "record"}, {"target", target}, {"from", from}});
+  if (!answer) {
+    return tl::unexpected<Error>(answer.error());
+  }
+  try {
+    return Recorded{
+        answer->at("head").get<std::string>(), answer->at("lines").get<std::vector<std::string>>(),
+        answer->at("next").get<std::uint64_t>(), answer->at("missed").get<std::uint64_t>()};
+  } catch (const json::exception&) {
+    return fail(fmt::format("{}: the answer is no part of a trace", path_));
+  }
 }
 
 Result<void> ControlClient::off() const { return tell(path_, timeout_, "off"); }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "headgate/result.h"
 
@@ -18,6 +20,9 @@ inline constexpr std::string_view kDefaultSocketPath = "/run/headgate/headgate.s
 /// One connection, one request line, one answer line:
 ///   {"verb":"state"}   ->  {"schema":1,"ok":true,"result":{...}}      (the state as JSON)
 ///   {"verb":"config"}  ->  {"schema":1,"ok":true,"result":"..."}      (effective YAML)
+///   {"verb":"record","target":"...","from":0}
+///                      ->  {"schema":1,"ok":true,"result":{"head":"...","lines":["...",...],
+///                           "next":N,"missed":M}}                   (lines of a trace)
 ///   {"verb":"off"}, {"verb":"on"}, {"verb":"reload"}  ->  {"schema":1,"ok":true,"result":null}
 ///   failure            ->  {"schema":1,"ok":false,"error":"..."}
 /// Only root and the agent's own user are heard: mode 0600, and the peer's credentials are checked.
@@ -28,6 +33,8 @@ class ControlServer {
   struct Handlers {
     std::function<Result<std::string>()> state;   ///< JSON text
     std::function<Result<std::string>()> config;  ///< YAML text
+    /// JSON text: lines of the trace of a target, from a number on.
+    std::function<Result<std::string>(const std::string& target, std::uint64_t from)> record;
     std::function<Result<void>()> off;
     std::function<Result<void>()> on;
     std::function<Result<void>()> reload;
@@ -57,6 +64,14 @@ class ControlClient {
 
   [[nodiscard]] Result<std::string> state() const;   ///< JSON text
   [[nodiscard]] Result<std::string> config() const;  ///< YAML text
+  /// Lines of a trace.
+  struct Recorded {
+    std::string head;
+    std::vector<std::string> lines;
+    std::uint64_t next = 0;
+    std::uint64_t missed = 0;
+  };
+  [[nodiscard]] Result<Recorded> record(const std::string& target, std::uint64_t from) const;
   [[nodiscard]] Result<void> off() const;
   [[nodiscard]] Result<void> on() const;
   [[nodiscard]] Result<void> reload() const;

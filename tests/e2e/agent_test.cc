@@ -7,11 +7,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -135,6 +137,32 @@ TEST_F(AgentTest, NoConfigurationFileIsNeededForAFirstLook) {
   })) << agent_.state().dump(2);
   EXPECT_NE(agent_.log().find("apiVersion: headgate/v1"), std::string::npos)
       << "the configuration that the flags amount to is printed";
+}
+
+TEST_F(AgentTest, RecordedTraceIsReplayed) {
+  protect(config("{fixed: {admit: 0.5}}"), Outcome::kRefused);
+  std::thread load([&] { (void)connect(400); });
+  const std::string trace = agent_.run({"record", "web", "--duration=2s"}).out;
+  load.join();
+  ASSERT_EQ(trace.rfind("# headgate-trace {", 0), 0U) << trace;
+  const auto lines = std::count(trace.begin(), trace.end(), '\n') - 2;
+  EXPECT_GE(lines, 12) << "ten ticks a second: " << trace;
+  const std::string file = fmt::format("/tmp/headgate-e2e-{}.trace", ::getpid());
+  std::ofstream(file) << trace;
+  const auto replayed = nlohmann::json::parse(run_headgate({"replay", file, "--json"}).out);
+  ::unlink(file.c_str());
+  EXPECT_EQ(replayed["target"], "web");
+  EXPECT_EQ(replayed["replays"][0]["strategy"], "fixed");
+  const auto& decisions = replayed["replays"][0]["decisions"];
+  ASSERT_EQ(static_cast<std::ptrdiff_t>(decisions.size()), lines);
+  EXPECT_EQ(decisions[0]["endpoints"][0]["admit"], 0.5);
+}
+
+TEST_F(AgentTest, MaxRefuseDurationEndsTheRefusalsOfARateToo) {
+  protect(config("{name: token_bucket, rate: 1}\n    max_refuse_duration: 2s"), Outcome::kRefused);
+  EXPECT_TRUE(lab::eventually([&] { return connect(20).count(Outcome::kConnected) == 20; }))
+      << agent_.state().dump(2);
+  EXPECT_NE(agent_.log().find("max_refuse_duration exceeded"), std::string::npos) << agent_.log();
 }
 
 TEST_F(AgentTest, F18_KilledAgentOpensTheGateWithinTheLease) {
