@@ -14,10 +14,6 @@ namespace {
 
 constexpr int kAtomics = 0;  // the variant without the spin lock
 
-/// The kernel bounds what the bucket may owe by its depth and the largest charge. A request may be
-/// larger than any before it, and then the bound must not forgive most of its charge.
-constexpr double kRoomForLarger = 16;
-
 std::uint64_t whole(double x) { return x > 0 ? static_cast<std::uint64_t>(x + 0.5) : 0; }
 
 }  // namespace
@@ -31,6 +27,19 @@ struct KernelGate::Words {
   headgate_target_policy target{};
   headgate_target_state target_state{};
   double largest_kb = 0;  ///< seen so far: what the largest charge is made from
+
+  /// What the bucket may owe is bounded by its depth and the largest charge: the debt is a time,
+  /// and one from when the rate was low would shut a faster bucket for many seconds. The bound must
+  /// not forgive most of the charge of a request that is larger than any before it, so it counts at
+  /// once.
+  void make_room_for(double size_kb) {
+    largest_kb = size_kb;
+    for (const Endpoint& endpoint : endpoints) {
+      target.bucket_charge_max_ns = std::max<__u64>(
+          target.bucket_charge_max_ns,
+          endpoint.policy.charge_request_ns + endpoint.policy.charge_kb_ns * whole(size_kb));
+    }
+  }
 };
 
 KernelGate::KernelGate(std::size_t endpoints) : words_(std::make_unique<Words>()) {
@@ -52,7 +61,7 @@ void KernelGate::publish(const Decision& decision, double now_s, Duration lease)
   TargetPolicyContext target;
   target.now = instant(now_s);
   target.lease = lease;
-  target.largest_request_kb = kRoomForLarger * words_->largest_kb;
+  target.largest_request_kb = words_->largest_kb;
   words_->target = make_target_policy(decision, target);
 }
 
@@ -68,7 +77,7 @@ void KernelGate::see_load(const Guard::Load& load) {
 
 bool KernelGate::admits(const Attempt& attempt) {
   Words::Endpoint& endpoint = words_->endpoints[attempt.endpoint];
-  words_->largest_kb = std::max(words_->largest_kb, attempt.size_kb);
+  if (attempt.size_kb > words_->largest_kb) words_->make_room_for(attempt.size_kb);
   const std::uint64_t now_ns = to_ktime_ns(instant(attempt.now_s));
   const std::uint32_t reason =
       headgate_judge(&endpoint.policy, &words_->target, &endpoint.state, &words_->target_state,

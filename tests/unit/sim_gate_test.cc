@@ -60,6 +60,34 @@ TEST(SimKernelGate, BudgetChargesRequestsAndKilobytes) {
   EXPECT_NEAR(admitted(gate, 10'000, 0.001, 10), 10 / 0.032, 3);
 }
 
+/// The debt is a time. What one request of 10 kB owes at a hundredth of the rate would shut the
+/// faster bucket for 9 s; it may owe the depth and one charge.
+TEST(SimKernelGate, ADebtOfASlowBucketDoesNotShutAFastOne) {
+  KernelGate gate(1);
+  Decision decision = decision_for(1);
+  decision.endpoints[0].charge_kb_s = 1;
+  decision.endpoints[0].depth_s = 0.05;
+  gate.publish(decision, 0, kLease);
+  EXPECT_TRUE(gate.admits({0, 10, 0})) << "the largest so far, charged in full";
+  EXPECT_FALSE(gate.admits({0, 10, 9}));
+  decision.endpoints[0].charge_kb_s = 0.01;
+  gate.publish(decision, 1, kLease);
+  EXPECT_FALSE(gate.admits({0, 10, 1}));
+  EXPECT_TRUE(gate.admits({0, 10, 1.11}));
+}
+
+TEST(SimKernelGate, ARequestLargerThanAnyBeforeIsChargedInFull) {
+  KernelGate gate(1);
+  Decision decision = decision_for(1);
+  decision.endpoints[0].charge_kb_s = 0.01;
+  decision.endpoints[0].depth_s = 0.05;
+  EXPECT_TRUE(gate.admits({0, 1, 0}));
+  gate.publish(decision, 0, kLease);
+  EXPECT_TRUE(gate.admits({0, 100, 0}));
+  EXPECT_FALSE(gate.admits({0, 1, 0.9}));
+  EXPECT_TRUE(gate.admits({0, 1, 0.96}));
+}
+
 TEST(SimKernelGate, ConnectionsAreCappedByWhatIsInFlight) {
   KernelGate gate(2);
   Decision decision = decision_for(2);
