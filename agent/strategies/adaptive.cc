@@ -65,6 +65,8 @@ constexpr double kBelowSaturation = 0.01;
 constexpr unsigned kKeptFull = 3;
 constexpr double kKeptHidden = 1.1;
 constexpr double kFullLong_s = 1.2;
+constexpr double kAlwaysWaiting = 0.9;  ///< cpu.pressure
+constexpr double kWaitingLong_s = 0.15;
 constexpr unsigned kDoubtfulMost = 5;
 constexpr unsigned kSettleIntervals = 5;
 constexpr double kWaitingBudget_s = 1.0;
@@ -295,7 +297,9 @@ class Adaptive final : public Strategy {
   bool saturated_ = false, by_cpu_ = false, throttled_ = false, doubtful_ = false,
        contradiction_ = false;
   unsigned doubtful_intervals_ = 0;
-  double full_for_s_ = 0;
+  double full_for_s_ = 0, waiting_for_s_ = 0;
+  double in_flight_s_ = 0;  ///< work on all that is there
+  double full_model_s_ = 0, full_done_s_ = 0;
   unsigned full_intervals_ = 0;
   unsigned loss_intervals_ = 0, saturated_intervals_ = 0, search_ = 0;
   unsigned soft_intervals_ = 0;
@@ -523,7 +527,8 @@ void Adaptive::step(const StrategyInput& in) {
       const bool calm =
           interval_.use < kThrottledUse && interval_.throttled <= 0 && interval_.pressure < 0.5;
       connections_.count(in, interval_.length_s, calm);
-      connections_.weigh(cost_.factor() * in_flight_work());
+      in_flight_s_ = cost_.factor() * in_flight_work();
+      connections_.weigh(in_flight_s_);
     }
     judge_saturation();
     follow_capacity();
@@ -557,27 +562,34 @@ void Adaptive::judge_saturation() {
   predicted_s_ = cost_.factor() * cost_.work(admitted_) + cost_.base_cores() * interval_.length_s;
   backlog_before_s_ = backlog_s_;
 
+  // Every period throttled (Documentation/scheduler/sched-bwc.rst).
+  const bool all_throttled = interval_.periods >= 1 && interval_.throttled >= interval_.periods;
+
   bool loss = interval_.pressure > set_.pressure_loss && use < saturated_at() - kLossMargin;
   const bool pressed = loss;
   doubtful_ = false;
   if (set_.loss_needs_backlog) {
     // Pressure counts the target's own throttling and every short wait for a busy neighbour, so a
     // healthy target reads above 0.8 too. Work that was let in and is not done is the evidence;
-    // where it can only be modelled it is needed once, because a cut makes it vanish.
+    // where it can only be modelled it is needed once, because a cut makes it vanish. A quota that
+    // is used up in every period well below what is taken for the capacity needs no other evidence:
+    // the capacity is smaller.
+    const bool quota_is_smaller = hard_quota() && all_throttled;
     modelled_backlog_s_ =
         std::max(0.0, modelled_backlog_s_ * std::exp(-interval_.length_s / kModelledMemory_s) +
                           predicted_s_ - interval_.work_s);
-    loss = pressed && (connections_.pending_known()
-                           ? connections_.proves_loss(interval_)
-                           : loss_intervals_ > 0 ||
-                                 modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s());
+    loss =
+        pressed && (quota_is_smaller ||
+                    (connections_.pending_known()
+                         ? connections_.proves_loss(interval_)
+                         : loss_intervals_ > 0 ||
+                               modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s()));
     doubtful_ = pressed && !connections_.pending_known();
   }
   loss_intervals_ = loss ? loss_intervals_ + 1 : 0;
 
-  // Every period throttled (Documentation/scheduler/sched-bwc.rst). An interval without a period is
-  // an idle group's stopped timer: it says nothing, so the verdict before stands.
-  const bool all_throttled = interval_.periods >= 1 && interval_.throttled >= interval_.periods;
+  // An interval without a period is an idle group's stopped timer: it says nothing, so the verdict
+  // before stands.
   if (interval_.periods >= 1 || !set_.hold_verdict) {
     throttled_ = all_throttled && interval_.periods >= set_.min_throttled_periods;
   }
@@ -589,12 +601,20 @@ void Adaptive::judge_saturation() {
     // done, or less than would fill it; or it is full for longer than chance keeps it so: then the
     // server answers before it works, and in flight is no evidence.
     const double full_s = std::min(saturated_at(), 1.0) * capacity_cores_ * interval_.length_s;
-    full_for_s_ = by_cpu_ ? full_for_s_ + interval_.length_s : 0;
-    contradiction_ = ((by_cpu_ || pressed) &&
-                      modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s()) ||
-                     (by_cpu_ && predicted_s_ * (1 + set_.alarm_sigmas * cost_.sigma()) < full_s) ||
-                     full_for_s_ > kFullLong_s;
-    contradiction_ = contradiction_ && !connections_.keeps_window_open(interval_);
+    const bool waits = connections_.keeps_window_open(interval_);
+    const bool full = by_cpu_ && !waits;
+    const bool always_waiting = full && interval_.pressure > kAlwaysWaiting;
+    full_for_s_ = full ? full_for_s_ + interval_.length_s : 0;
+    waiting_for_s_ = always_waiting ? waiting_for_s_ + interval_.length_s : 0;
+    full_done_s_ = full ? full_done_s_ + full_s : 0;
+    // Since it is full: what was there and what has come in.
+    full_model_s_ = full ? full_model_s_ + predicted_s_ : in_flight_s_;
+    const bool undone = modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s();
+    const bool too_little = full_model_s_ * (1 + set_.alarm_sigmas * cost_.sigma()) < full_done_s_;
+    const bool for_long = full_for_s_ > kFullLong_s || waiting_for_s_ > kWaitingLong_s;
+    contradiction_ = ((by_cpu_ || pressed) && undone) || (by_cpu_ && too_little) ||
+                     (for_long && in_flight_s_ < full_s);
+    contradiction_ = contradiction_ && !waits;
     connections_.judge(contradiction_, interval_);
   }
   // Where it can be seen that nobody waits, a full CPU is no reason to keep the window open.
@@ -667,8 +687,10 @@ void Adaptive::learn() {
   const double could_s = std::min(saturated_at(), 1.0) * capacity_cores_ * interval_.length_s;
   const double available = backlog_before_s_ + predicted_s_;
   const double doubt = set_.alarm_sigmas * cost_.sigma() * predicted_s_;
-  if (search_ > 0 || available + doubt < could_s ||
-      (saturated_intervals_ >= 3 && available < could_s)) {
+  // Long ticks: work that has waited without a break for a quarter of a second is no chance either.
+  const bool surely =
+      saturated_intervals_ >= 3 || (saturated_intervals_ >= 2 && waiting_for_s_ > kWaitingLong_s);
+  if (search_ > 0 || available + doubt < could_s || (surely && available < could_s)) {
     ++search_;
   }
 }

@@ -17,6 +17,8 @@ constexpr double kSeenLongEnough_s = 2;
 constexpr double kKeptLife_s = 2;  ///< a mean life above this is no service
 constexpr double kServedLife_s = 1;
 constexpr double kDoubtAfter_s = 0.35;
+constexpr double kDoubtAfterIntervals = 1.5;
+constexpr double kSurelyPending = 16;  ///< connections that no server only decodes at once
 constexpr double kDoubt_s = 20;
 constexpr double kLongestDoubt_s = 320;
 constexpr double kSoonAgain_s = 60;
@@ -81,8 +83,15 @@ void Connections::judge(bool contradiction, const Interval& interval) {
     unexplained_s_ = 0;
     return;
   }
+  if (waiting() > std::max(kSurelyPending, workers_) && proves_loss(interval)) {
+    // So many at once are not in decoding: whatever was concluded, they wait for the work on them.
+    unexplained_s_ = doubt_left_s_ = 0;
+    credible_ = true;
+    return;
+  }
   unexplained_s_ = contradiction ? unexplained_s_ + interval.length_s : 0;
-  if (unexplained_s_ > kDoubtAfter_s && doubt_left_s_ <= 0) {
+  const double doubt_after_s = std::max(kDoubtAfter_s, kDoubtAfterIntervals * interval.length_s);
+  if (unexplained_s_ > doubt_after_s && doubt_left_s_ <= 0) {
     // Chance may bring this about once in a while, asynchronous work again and again.
     doubt_s_ = credible_for_s_ < kSoonAgain_s ? std::min(kLongestDoubt_s, 2 * doubt_s_) : kDoubt_s;
     doubt_left_s_ = doubt_s_;

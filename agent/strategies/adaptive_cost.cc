@@ -17,7 +17,7 @@ constexpr double kTelling = 0.15;
 constexpr unsigned kWarmWindows = 3;
 /// A factor found under saturation keeps this much weight: the first closed window outweighs it.
 constexpr double kProvisionalWeight = 0.1;
-constexpr double kCompletionsMemory_s = 0.5;
+constexpr double kShortWindow_s = 0.2;
 constexpr double kCostMost_s = 1e5;
 constexpr double kBaseMemory_s = 60;
 constexpr double kRestoredWindows = 50;
@@ -85,7 +85,7 @@ void CostModel::add(std::span<const double> admitted, const Interval& interval) 
 void CostModel::drop_window() {
   std::fill(window_.begin(), window_.end(), 0.0);
   window_work_s_ = window_s_ = 0;
-  completed_work_s_ = completed_model_ = 0;
+  for (Completions& recent : completions_) recent.work_s = recent.model = 0;
 }
 
 void CostModel::close(std::span<const double> admitted, const Interval& interval, bool calm,
@@ -150,7 +150,10 @@ bool CostModel::apply_lower_bound(const Interval& interval) {
   const double model = work(window_);
   if (!(set_.lower_bound_factor > 0) || !(model > 0)) return false;
   const double done = window_work_s_ - base_cores_ * window_s_;
-  if (done <= set_.lower_bound_factor * factor_ * model || done <= 0.5 * interval.capacity_s()) {
+  // The longer the window, the less is chance, and what waited when it began.
+  const double margin =
+      1 + (set_.lower_bound_factor - 1) * std::min(1.0, kShortWindow_s / window_s_);
+  if (done <= margin * factor_ * model || done <= 0.5 * interval.capacity_s()) {
     return false;
   }
   set_factor(done / model, interval.capacity_cores);
@@ -159,19 +162,25 @@ bool CostModel::apply_lower_bound(const Interval& interval) {
 
 bool CostModel::learn_completions(double completed_work, double unit_work, const Interval& interval,
                                   bool first, bool usable) {
-  if (first) completed_work_s_ = completed_model_ = 0;
-  const double keep = std::exp(-interval.length_s / kCompletionsMemory_s);
-  completed_work_s_ =
-      completed_work_s_ * keep + std::max(0.0, interval.work_s - base_cores_ * interval.length_s);
-  completed_model_ = completed_model_ * keep + completed_work;
-  if (!usable || !(completed_model_ > 4 * unit_work)) return false;
-  const double found = completed_work_s_ / completed_model_;
-  // The more have ended the less is chance.
-  const double chance = std::clamp(2 / std::sqrt(completed_model_ / unit_work), 0.1, 0.26);
-  if (std::fabs(std::log(std::max(0.01, found / factor_))) > chance) {
-    set_factor(found, interval.capacity_cores);
+  const double done_s = std::max(0.0, interval.work_s - base_cores_ * interval.length_s);
+  bool told = false;
+  for (Completions& recent : completions_) {
+    if (first) recent.work_s = recent.model = 0;
+    const double keep = std::exp(-interval.length_s / recent.memory_s);
+    recent.work_s = recent.work_s * keep + done_s;
+    recent.model = recent.model * keep + completed_work;
+    if (!usable || told || !(recent.model > 4 * unit_work)) continue;
+    const double found = recent.work_s / recent.model;
+    // The more have ended the less is chance: a jump is seen in the last half second, an error of
+    // 15 %, which would let a backlog stand for good, in the last seconds.
+    const double chance =
+        std::clamp(recent.doubt / std::sqrt(recent.model / unit_work), recent.doubt * 0.05, 0.26);
+    if (std::fabs(std::log(std::max(0.01, found / factor_))) > chance) {
+      set_factor(found, interval.capacity_cores);
+      told = true;
+    }
   }
-  return true;
+  return usable && completions_[0].model > 4 * unit_work;
 }
 
 /// Regression of usage on model work, with its slope shrunk half-way towards the factor. Only at

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -100,7 +101,13 @@ class CostModel {
   double least_use_cores_ = 1e9;
   double base_weight_ = 0, base_x_ = 0, base_y_ = 0, base_xx_ = 0, base_xy_ = 0;
 
-  double completed_work_s_ = 0, completed_model_ = 0;
+  struct Completions {
+    double memory_s;
+    double doubt;  ///< standard deviations
+    double work_s = 0, model = 0;
+  };
+  std::array<Completions, 2> completions_{
+      {{.memory_s = 0.5, .doubt = 2}, {.memory_s = 3, .doubt = 1}}};
 };
 
 }  // namespace headgate::adaptive

@@ -234,6 +234,44 @@ TEST(Adaptive, CapacityThatIsTakenAwayIsSeenWithoutCountsByWorkNotDone) {
   EXPECT_LT(target.internal("capacity_cores"), 0.3 * kCores);
 }
 
+TEST(Adaptive, AQuotaUsedUpInEveryPeriodBelowTheCapacityIsASmallerCapacity) {
+  Target target;
+  target.calm();
+  target.signals.cpu_pressure = Ratio{0.95};
+  target.traffic(30, 30, 30, 1).cpu(0.5, true).run(4);  // nobody waits: it answers at once
+  EXPECT_NEAR(target.internal("capacity_cores"), 0.5 * kCores, 0.05);
+}
+
+TEST(Adaptive, ManyInFlightUnderAFullCpuWaitWhateverWasConcludedBefore) {
+  Target target;
+  target.calm(0.7);
+  for (int i = 0; i < 8; ++i) target.traffic(70, 70, 70, 0).cpu(1.0, true).run();
+  ASSERT_GE(target.internal("E"), 4) << "taken for a server that answers before it works";
+  for (std::uint64_t i = 1; i < 5; ++i) target.traffic(70, 70, 20, 50 * i).run();
+  EXPECT_EQ(target.internal("E"), 1) << "completions count again";
+  EXPECT_GT(target.internal("Bhat_cpus"), 0);
+}
+
+TEST(Adaptive, WorkThatHasWaitedForLongIsNotNobodyWaiting) {
+  Target target;
+  target.calm(0.7);
+  target.signals.cpu_pressure = Ratio{1};
+  // By the model 0.95 of what the CPU does: not little enough to tell by itself.
+  for (int i = 0; i < 3; ++i) target.traffic(95, 95, 95, 0).cpu(1.0, true).run();
+  EXPECT_EQ(target.internal("sat"), 1);
+}
+
+/// Completions say 13 % more than the model: too little for half a second to tell, and enough to
+/// keep a backlog for good.
+TEST(Adaptive, ASmallErrorUnderLastingSaturationIsCorrected) {
+  Target target;
+  target.calm(0.7);
+  for (int i = 0; i < 20; ++i) target.traffic(100, 30, 30, 40).cpu(0.6, true).run();
+  ASSERT_NEAR(target.charged_s(), 0.6 * 0.2 / 30, 1e-4);
+  for (int i = 0; i < 40; ++i) target.traffic(100, 30, 30, 40).cpu(0.68, true).run();
+  EXPECT_NEAR(target.charged_s(), 0.68 * 0.2 / 30, 0.06 * 0.68 * 0.2 / 30);
+}
+
 TEST(Adaptive, PressureAloneTakesNothing) {
   for (const bool counted : {true, false}) {
     Target target;
