@@ -67,6 +67,7 @@ constexpr double kKeptHidden = 1.1;
 constexpr double kFullLong_s = 1.2;
 constexpr double kAlwaysWaiting = 0.9;  ///< cpu.pressure
 constexpr double kWaitingLong_s = 0.15;
+constexpr double kTellingInterval_s = 0.2;
 constexpr unsigned kDoubtfulMost = 5;
 constexpr unsigned kSettleIntervals = 5;
 constexpr double kWaitingBudget_s = 1.0;
@@ -578,12 +579,11 @@ void Adaptive::judge_saturation() {
     modelled_backlog_s_ =
         std::max(0.0, modelled_backlog_s_ * std::exp(-interval_.length_s / kModelledMemory_s) +
                           predicted_s_ - interval_.work_s);
-    loss =
-        pressed && (quota_is_smaller ||
-                    (connections_.pending_known()
-                         ? connections_.proves_loss(interval_)
-                         : loss_intervals_ > 0 ||
-                               modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s()));
+    const bool proof = connections_.pending_known()
+                           ? connections_.proves_loss(interval_)
+                           : loss_intervals_ > 0 ||
+                                 modelled_backlog_s_ > kModelledLossShare * interval_.capacity_s();
+    loss = pressed && (quota_is_smaller || proof);
     doubtful_ = pressed && !connections_.pending_known();
   }
   loss_intervals_ = loss ? loss_intervals_ + 1 : 0;
@@ -671,11 +671,14 @@ void Adaptive::learn() {
   ++saturated_intervals_;
   if (saturated_intervals_ >= 2) cost_.apply_lower_bound(interval_);
   if (set_.use_connections && connections_.pending_known() && !contradiction_) {
-    // Completions tell the cost under saturation: no search. At a cold start they count at once.
+    // Completions tell the cost under saturation: no search. At a cold start, and in a tick long
+    // enough for many, they count at once.
     // Saturated with nobody waiting, either the server answers before it works or it is only just
     // saturated: completions say nothing then.
+    const bool at_once = !bucket_ready() || (interval_.length_s >= kTellingInterval_s &&
+                                             connections_.surely_waiting(interval_));
     const bool usable =
-        connections_.keeps_window_open(interval_) && (saturated_intervals_ >= 2 || !bucket_ready());
+        connections_.keeps_window_open(interval_) && (saturated_intervals_ >= 2 || at_once);
     told_by_completions_ |= cost_.learn_completions(cost_.work(completed_), mean_unit(), interval_,
                                                     saturated_intervals_ == 1, usable);
     connections_.weigh(cost_.factor() * in_flight_work());
@@ -726,7 +729,7 @@ void Adaptive::estimate_demand() {
 
 void Adaptive::set_budget() {
   // As much as the bucket holds may wait at any time: that is no backlog to be worked off.
-  const double usual = set_.calm_bucket ? set_.bucket_depth_s * interval_.capacity_cores : 0.0;
+  const double usual = set_.calm_bucket ? set_.bucket_depth_s * capacity_cores_ : 0.0;
   const double drain = search_ == 0 ? std::max(0.0, backlog_s_ - usual) *
                                           std::min(1.0, interval_.length_s / set_.drain_s)
                                     : 0.0;

@@ -18,7 +18,7 @@ constexpr double kKeptLife_s = 2;  ///< a mean life above this is no service
 constexpr double kServedLife_s = 1;
 constexpr double kDoubtAfter_s = 0.35;
 constexpr double kDoubtAfterIntervals = 1.5;
-constexpr double kSurelyPending = 16;  ///< connections that no server only decodes at once
+constexpr double kSurelyPending = 16;
 constexpr double kDoubt_s = 20;
 constexpr double kLongestDoubt_s = 320;
 constexpr double kSoonAgain_s = 60;
@@ -78,13 +78,17 @@ bool Connections::proves_loss(const Interval& interval) const {
   return waiting() > kLeastPending && pending_s_ > kLossShare * interval.capacity_s();
 }
 
+bool Connections::surely_waiting(const Interval& interval) const {
+  return waiting() > std::max(kSurelyPending, workers_) &&
+         pending_s_ > kWindowShare * interval.capacity_s();
+}
+
 void Connections::judge(bool contradiction, const Interval& interval) {
   if (!all_counted_ || kept_) {
     unexplained_s_ = 0;
     return;
   }
-  if (waiting() > std::max(kSurelyPending, workers_) && proves_loss(interval)) {
-    // So many at once are not in decoding: whatever was concluded, they wait for the work on them.
+  if (surely_waiting(interval)) {  // whatever was concluded before
     unexplained_s_ = doubt_left_s_ = 0;
     credible_ = true;
     return;

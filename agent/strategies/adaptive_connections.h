@@ -38,6 +38,9 @@ class Connections {
   [[nodiscard]] double pending_s() const { return pending_s_; }
   [[nodiscard]] bool keeps_window_open(const Interval& interval) const;
   [[nodiscard]] bool proves_loss(const Interval& interval) const;
+  /// So many that no server only decodes them at once, and a good part of an interval's
+  /// work.
+  [[nodiscard]] bool surely_waiting(const Interval& interval) const;
   [[nodiscard]] double workers() const { return workers_; }
   [[nodiscard]] bool seen_kept() const { return kept_; }
   void restore(double workers, bool kept) {

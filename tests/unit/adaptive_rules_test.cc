@@ -188,6 +188,17 @@ TEST(Adaptive, CompletionsTellTheCostInTheSecondTickWithoutASearch) {
   EXPECT_LT(target.internal("W_cores"), 0.1) << "what waits is worked off first";
 }
 
+TEST(Adaptive, OneLongTickOfCompletionsIsEnough) {
+  Target target;
+  target.signals.interval = std::chrono::milliseconds(500);
+  for (int i = 0; i < 40; ++i) {
+    const auto n = static_cast<std::uint64_t>(350 + i % 5 - 2);
+    target.traffic(n, n, n, 1).cpu(static_cast<double>(n) * kCost_s / kCores / 0.5).run();
+  }
+  target.traffic(350, 350, 100, 250).cpu(1.0, true).run();
+  EXPECT_NEAR(target.charged_s(), 0.01, 0.001) << "1 s of work for 100 completions";
+}
+
 TEST(Adaptive, AServerThatAnswersBeforeItWorksIsSearchedFor) {
   Target target;
   target.calm(0.7);
