@@ -17,6 +17,10 @@ constexpr double kTelling = 0.15;
 constexpr unsigned kWarmWindows = 3;
 /// A factor found under saturation keeps this much weight: the first closed window outweighs it.
 constexpr double kProvisionalWeight = 0.1;
+constexpr double kRidge = 0.05;
+constexpr int kSweeps = 3;
+/// Of more costs each is corrected once a window: the next one goes on from there.
+constexpr std::size_t kManyCosts = 8;
 constexpr double kShortWindow_s = 0.2;
 constexpr double kCostMost_s = 1e5;
 constexpr double kBaseMemory_s = 60;
@@ -33,6 +37,8 @@ void CostModel::resize(std::size_t endpoints) {
   cost_.assign(dims, 0.0);
   scatter_.assign(dims * dims, 0.0);
   moment_.assign(dims, 0.0);
+  gradient_.assign(dims, 0.0);
+  weight_.assign(dims, 0.0);
   window_.assign(dims, 0.0);
   drop_window();
   started_ = restored_ = false;
@@ -221,23 +227,30 @@ void CostModel::learn_relative() {
     }
     restored_ = false;
   }
-  for (double& v : scatter_) v *= keep;
-  for (double& v : moment_) v *= keep;
+  // In one pass over the rows, which are the columns: the sums, and with them the gradient. The
+  // loops have no chain of additions to wait for, which is most of what 8 endpoints would cost.
   for (std::size_t a = 0; a < dims; ++a) {
-    if (window_[a] == 0) continue;
-    moment_[a] += window_[a] * target;
-    for (std::size_t b = 0; b < dims; ++b) scatter(a, b) += window_[a] * window_[b];
+    gradient_[a] = moment_[a] = moment_[a] * keep + window_[a] * target;
   }
-  for (int sweep = 0; sweep < 3; ++sweep) {
+  double* const gradient = gradient_.data();
+  const double* const window = window_.data();
+  for (std::size_t a = 0; a < dims; ++a) {
+    double* const row = &scatter_[a * dims];
+    const double seen = window[a];
+    const double cost = cost_[a];
+    for (std::size_t b = 0; b < dims; ++b) row[b] = row[b] * keep + seen * window[b];
+    for (std::size_t b = 0; b < dims; ++b) gradient[b] -= row[b] * cost;
+    weight_[a] = row[a] < 1e-12 ? 0.0 : 1 / ((1 + kRidge) * row[a]);
+  }
+  const int sweeps = dims > kManyCosts ? 1 : kSweeps;
+  for (int sweep = 0; sweep < sweeps; ++sweep) {
     for (std::size_t j = 0; j < dims; ++j) {
-      const double own = scatter(j, j);
-      if (own < 1e-12) continue;
-      const double ridge = 0.05 * own;
-      double rest = moment_[j] + ridge * cost_[j];
-      for (std::size_t q = 0; q < dims; ++q) {
-        if (q != j) rest -= scatter(j, q) * cost_[q];
-      }
-      cost_[j] = std::clamp(rest / (own + ridge), 0.0, kCostMost_s);
+      const double found = std::clamp(cost_[j] + gradient_[j] * weight_[j], 0.0, kCostMost_s);
+      const double change = found - cost_[j];
+      if (change == 0) continue;
+      cost_[j] = found;
+      const double* const row = &scatter_[j * dims];
+      for (std::size_t q = 0; q < dims; ++q) gradient[q] -= row[q] * change;
     }
   }
 }

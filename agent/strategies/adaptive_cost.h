@@ -87,7 +87,8 @@ class CostModel {
   std::vector<double> cost_;     ///< [0, n): per request, [n, 2n): per KB
   std::vector<double> scatter_;  ///< sum of x x', forgetting
   std::vector<double> moment_;   ///< sum of x times usage over factor
-  std::vector<double> window_;   ///< sum of x since the window began
+  std::vector<double> gradient_, weight_;
+  std::vector<double> window_;  ///< sum of x since the window began
   double window_work_s_ = 0;
   double window_s_ = 0;
 
