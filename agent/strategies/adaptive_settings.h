@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "headgate/strategy.h"
 
 namespace headgate::adaptive {
@@ -8,9 +10,13 @@ namespace headgate::adaptive {
 /// The kernel charges whole kilobytes, bytes >> 10.
 inline constexpr double kBytesPerKb = 1024.0;
 
+/// Soft: the capacity can be exceeded. Auto: hard until that is seen.
+enum class Quota : std::uint8_t { kAuto, kHard, kSoft };
+
 /// Parameters of `adaptive` and what its profile switches. Times in seconds, work in CPU-seconds.
 struct Settings {
   // saturation and capacity
+  Quota quota = Quota::kAuto;
   double saturated_at = 0.955;  ///< use of the capacity from which an interval is saturated
   double pressure_loss = 0.8;   ///< cpu.pressure above which capacity may have been lost
   unsigned pressure_ticks = 2;  ///< in a row
