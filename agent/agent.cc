@@ -92,16 +92,35 @@ std::uint64_t read_counter(int fd) {
 void Agent::tick(Instant now) {
   ++generation_;
   discover(now);
-  if (auto read = maps_->read_kernel(); !read) {
-    log::write_once(log::Level::kError, "read_kernel", read.error().message,
-                    "the kernel's counters cannot be read", {{"reason", read.error().message}});
+  due_.clear();
+  due_targets_.clear();
+  due_endpoints_.clear();
+  // Most rest most of the time, and then all that it takes is some memory that is not in the cache:
+  // asked for ahead, the waits overlap.
+  constexpr std::size_t kAhead = 8;
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (i + 2 * kAhead < running_.size()) {
+      __builtin_prefetch(running_[i + 2 * kAhead]);
+    }
+    if (i + kAhead < running_.size()) {
+      running_[i + kAhead]->prefetch();
+    }
+    ProtectedTarget* instance = running_[i];
+    if (!instance->rests(now)) {
+      due_.push_back(instance);
+      due_targets_.push_back(instance->slot());
+      const auto slots = instance->endpoint_slots();
+      due_endpoints_.insert(due_endpoints_.end(), slots.begin(), slots.end());
+    }
+  }
+  if (auto read = maps_->read_states(due_targets_, due_endpoints_); !read) {
+    log::write_once(log::Level::kError, "read_states", read.error().message,
+                    "the kernel's state cannot be read", {{"reason", read.error().message}});
   }
   const std::int64_t unix_ms = unix_ms_now();
-  for (Configured& configured : targets_) {
-    for (auto& instance : configured.instances) {
-      if (!instance->tick(now, unix_ms, generation_)) {
-        discover_at_ = now;
-      }
+  for (ProtectedTarget* instance : due_) {
+    if (!instance->tick(now, unix_ms, generation_)) {
+      discover_at_ = now;
     }
   }
 }
@@ -134,6 +153,12 @@ void Agent::discover(Instant now) {
     discover_at_ =
         std::min(discover_at_, configured.looked_at +
                                    (instances.empty() ? kLookForAbsent : Duration(kLookForMore)));
+  }
+  running_.clear();
+  for (Configured& configured : targets_) {
+    for (auto& instance : configured.instances) {
+      running_.push_back(instance.get());
+    }
   }
 }
 
@@ -325,6 +350,7 @@ Result<> Agent::start_kernel_side(Instant now) {
 void Agent::apply(Config config, Instant now) {
   std::vector<Configured> old = std::move(targets_);
   targets_.clear();
+  running_.clear();
   options_.config = std::move(config);
   if (options_.observe_only && options_.config.mode == Mode::kEnforce) {
     options_.config.mode = Mode::kObserve;
@@ -347,7 +373,7 @@ void Agent::apply(Config config, Instant now) {
   discover(now);
   // The new ones hold slots, flows and hooks already when the old ones let go of them, and have
   // decided on what they inherit: no gap, also where a name has changed.
-  (void)maps_->read_kernel();
+  (void)maps_->read_all_states();
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {
       for (const Configured& before : old) {
@@ -369,6 +395,7 @@ void Agent::apply(Config config, Instant now) {
 }
 
 void Agent::stop_kernel_side() {
+  running_.clear();
   targets_.clear();
   gate_->detach_all();
   connections_->detach_all();

@@ -126,6 +126,11 @@ class Agent final : public SnapshotSource {
   std::unique_ptr<NodeConnectsHook> node_connects_;
   std::unique_ptr<NodeAddresses> addresses_;
   std::vector<Configured> targets_;
+  std::vector<ProtectedTarget*> running_;  ///< all instances of targets_, as discover() left them
+  // Of one tick, kept for their memory.
+  std::vector<ProtectedTarget*> due_;
+  std::vector<std::uint32_t> due_targets_;
+  std::vector<std::uint32_t> due_endpoints_;
 
   std::uint32_t generation_ = 0;
   Instant started_{};

@@ -111,7 +111,8 @@ std::optional<double> number(const Measured<Ratio>& ratio) {
 
 ProtectedTarget::ProtectedTarget(const Config& config, const TargetConfig& target,
                                  const Located& located, const Shared& shared)
-    : lease_(config.lease),
+    : maps_(shared.maps),
+      lease_(config.lease),
       tick_(config.tick),
       mode_(effective_mode(config, target)),
       config_(target),
@@ -174,13 +175,17 @@ Result<> ProtectedTarget::claim(Instant now) {
     inputs_.push_back(input);
   }
   decision_.endpoints.resize(endpoints_.size());
-  if (auto read = shared_.maps.read_kernel(); !read) {
+  if (auto read = shared_.maps.read_all_states(); !read) {
     return read;
   }
   for (Endpoint& endpoint : endpoints_) {
     endpoint.last = endpoint.second_ago = endpoint.last_second =
         shared_.maps.counters(endpoint.slot);
-    rest_.slots.push_back(endpoint.slot);
+    if (slots_.size() < rest_.slots.size()) {
+      rest_.slots[slots_.size()] = endpoint.slot;
+    }
+    slots_.push_back(endpoint.slot);
+    rest_.slot_count = static_cast<std::uint32_t>(slots_.size());
     endpoint.tickets.resume(shared_.maps.endpoint_policy(endpoint.slot).tickets_written_off);
     endpoint.lives = shared_.maps.lives(endpoint.slot);
   }
@@ -215,11 +220,22 @@ ProtectedTarget::~ProtectedTarget() {
   shared_.maps.release_target(slot_, now);
 }
 
-bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t generation) {
-  if (may_skip()) {
-    shared_.maps.renew_lease(slot_, now + lease_);  // the same decision stands
-    return true;
+void ProtectedTarget::prefetch() const {
+  const std::size_t here = std::min<std::size_t>(rest_.slot_count, rest_.slots.size());
+  for (std::size_t i = 0; i < here; ++i) {
+    maps_.prefetch_offered(rest_.slots[i]);
   }
+}
+
+bool ProtectedTarget::rests(Instant now) {
+  if (!may_skip()) {
+    return false;
+  }
+  maps_.renew_lease(slot_, now + lease_);  // the same decision stands
+  return true;
+}
+
+bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t generation) {
   const State before = decision_.state;
   sample_ = sampler_->sample(now);
   const Signals& signals = deriver_.update(sample_, lease_, shared_.machine_cpus, shared_.load1);
@@ -269,8 +285,10 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
 /// tick when that ends.
 bool ProtectedTarget::may_skip() {
   std::uint64_t offered = 0;
-  for (const std::uint32_t slot : rest_.slots) {
-    offered += shared_.maps.counters(slot).offered;
+  const bool all_here = rest_.slot_count <= rest_.slots.size();
+  const std::uint32_t* slots = all_here ? rest_.slots.data() : slots_.data();
+  for (std::uint32_t i = 0; i < rest_.slot_count; ++i) {
+    offered += maps_.offered(slots[i]);
   }
   const auto arrived = static_cast<double>(offered - rest_.offered_seen);
   rest_.offered_seen = offered;
@@ -354,7 +372,7 @@ void ProtectedTarget::collect_activity(Instant now_at) {
   std::uint64_t lives = 0;
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     Endpoint& endpoint = endpoints_[i];
-    const headgate_counters& now = shared_.maps.counters(endpoint.slot);
+    const headgate_counters now = shared_.maps.counters(endpoint.slot);
     const headgate_counters& before = endpoint.last;
     EndpointActivity& activity = inputs_[i].activity;
     activity.offered = now.offered - before.offered;
@@ -372,6 +390,7 @@ void ProtectedTarget::collect_activity(Instant now_at) {
     activity.in_flight_known = counts_connections_ && inputs_[i].tcp;
     collect_responses(endpoint, now, activity);
     collect_sizes(endpoint, now, activity);
+    endpoint.beside.update(now_at, now.tries + now.repeats, now.established);
     for (std::size_t reason = 0; reason < HEADGATE_REASON_COUNT; ++reason) {
       would_refuse += now.would_refuse[reason] - before.would_refuse[reason];
     }
@@ -575,10 +594,8 @@ void ProtectedTarget::refresh(Instant now) {
     model_stored_at_ = now;
     shared_.maps.store_model(slot_, save_model());
   }
-  count_legacy();
-  for (Endpoint& endpoint : endpoints_) {
-    const headgate_counters& counters = shared_.maps.counters(endpoint.slot);
-    endpoint.beside.update(now, counters.tries + counters.repeats, counters.established);
+  if (!legacy_settled_) {
+    count_legacy();
   }
   if (now < look_again_at_) {
     return;
@@ -590,6 +607,9 @@ void ProtectedTarget::refresh(Instant now) {
 }
 
 void ProtectedTarget::mark_second(Instant now) {
+  if (idle_ && second_ago_at_ != Instant{}) {
+    return;  // the rates of an idle target may be of a longer time
+  }
   for (Endpoint& endpoint : endpoints_) {
     endpoint.second_ago = endpoint.last_second;
     endpoint.last_second = shared_.maps.counters(endpoint.slot);
@@ -856,9 +876,10 @@ void ProtectedTarget::exempt_sources() {
 /// Connections older than the attach of sock_ops carry no mark: what the kernel's socket table has
 /// and the counter has not is legacy.
 void ProtectedTarget::count_legacy() {
+  legacy_settled_ = counts_connections_;
   for (Endpoint& endpoint : endpoints_) {
-    if (!counts_connections_ || endpoint.legacy_settled ||
-        endpoint.config.protocol == Protocol::kUdp) {
+    endpoint.legacy_settled = endpoint.legacy_settled || endpoint.config.protocol == Protocol::kUdp;
+    if (!counts_connections_ || endpoint.legacy_settled) {
       continue;
     }
     std::uint64_t live = 0;
@@ -881,6 +902,7 @@ void ProtectedTarget::count_legacy() {
       // Nothing can become legacy any more: once they have ended, nobody need count them.
       endpoint.legacy_settled = endpoint.legacy_connections == 0;
     }
+    legacy_settled_ = legacy_settled_ && endpoint.legacy_settled;
   }
 }
 

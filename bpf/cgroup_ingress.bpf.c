@@ -31,7 +31,7 @@ static __always_inline void headgate_datagram(struct __sk_buff *skb, struct bpf_
 		return;
 	endpoint = ref->endpoint;
 	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
-	counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
+	counters = headgate_counters_of(endpoint);
 	if (policy && counters && policy->target == headgate_target_slot)
 		counters->payload_bytes += skb->len - ip_bytes - sizeof(struct udphdr);
 }
@@ -67,7 +67,7 @@ int headgate_ingress(struct __sk_buff *skb)
 	endpoint = connection->endpoint;
 	target = bpf_map_lookup_elem(&headgate_targets, &slot);
 	state = bpf_map_lookup_elem(&headgate_target_states, &slot);
-	counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
+	counters = headgate_counters_of(endpoint);
 	if (!target || !state || !counters)
 		return 1;
 	counters->payload_bytes += payload.bytes;

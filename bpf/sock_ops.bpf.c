@@ -137,7 +137,7 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 	endpoint = ref->endpoint;
 	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
 	state = bpf_map_lookup_elem(&headgate_states, &endpoint);
-	counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
+	counters = headgate_counters_of(endpoint);
 	if (!policy || !state || !counters)
 		return 1;
 	target_slot = policy->target;

@@ -141,6 +141,13 @@ Result<std::unique_ptr<KernelMaps>> KernelMaps::open(const PinDirectory& pins) {
   }
 
   std::unique_ptr<KernelMaps> out(new KernelMaps());
+  out->cpus_ = static_cast<std::size_t>(libbpf_num_possible_cpus());
+  if (const int err =
+          bpf_map__set_max_entries(skeleton->maps.headgate_counts,
+                                   static_cast<std::uint32_t>(out->cpus_ * HEADGATE_MAX_ENDPOINTS));
+      err != 0) {
+    return sys_fail(-err, "size headgate_counts");
+  }
   std::vector<std::string> to_pin;
   bpf_map* map = nullptr;
   bpf_object__for_each_map(map, skeleton->obj) {
@@ -201,7 +208,9 @@ Result<> KernelMaps::map_memory() {
   policies_ = map_array<headgate_endpoint_policy>(fd("headgate_policies"), HEADGATE_MAX_ENDPOINTS);
   targets_ = map_array<headgate_target_policy>(fd("headgate_targets"), HEADGATE_MAX_TARGETS);
   lives_ = map_array<headgate_life_histogram>(fd("headgate_lives"), HEADGATE_MAX_ENDPOINTS);
-  if (control_ == nullptr || policies_ == nullptr || targets_ == nullptr || lives_ == nullptr) {
+  counts_ = map_array<headgate_counters>(fd("headgate_counts"), cpus_ * HEADGATE_MAX_ENDPOINTS);
+  if (control_ == nullptr || policies_ == nullptr || targets_ == nullptr || lives_ == nullptr ||
+      counts_ == nullptr) {
     return sys_fail(errno, "map the policies into memory");
   }
   if (control_->policy_version != kPolicyVersion) {
@@ -231,7 +240,6 @@ Result<> KernelMaps::map_memory() {
   target_claims_.assign(HEADGATE_MAX_TARGETS, 0);
   endpoint_claims_.assign(HEADGATE_MAX_ENDPOINTS, 0);
   target_adopted_.assign(HEADGATE_MAX_TARGETS, false);
-  counters_.assign(HEADGATE_MAX_ENDPOINTS, headgate_counters{});
   states_.assign(HEADGATE_MAX_ENDPOINTS, headgate_endpoint_state{});
   target_states_.assign(HEADGATE_MAX_TARGETS, headgate_target_state{});
   return {};
@@ -246,6 +254,9 @@ KernelMaps::~KernelMaps() {
   }
   if (targets_ != nullptr) {
     ::munmap(targets_, page_round(sizeof(*targets_) * HEADGATE_MAX_TARGETS));
+  }
+  if (counts_ != nullptr) {
+    ::munmap(counts_, page_round(sizeof(*counts_) * cpus_ * HEADGATE_MAX_ENDPOINTS));
   }
   if (lives_ != nullptr) {
     ::munmap(lives_, page_round(sizeof(*lives_) * HEADGATE_MAX_ENDPOINTS));
@@ -314,7 +325,6 @@ Result<std::uint32_t> KernelMaps::claim_endpoint(std::uint64_t target_name_hash,
     const headgate_endpoint_state state{};
     update(fd("headgate_states"), &slot, &state);
     zero_counters(slot);
-    counters_[slot] = {};
     states_[slot] = {};
   }
   endpoint_ids_[slot] = {target_name_hash, target, port, protocol, 0, 0, 0};
@@ -327,8 +337,9 @@ Result<std::uint32_t> KernelMaps::claim_endpoint(std::uint64_t target_name_hash,
 }
 
 void KernelMaps::zero_counters(std::uint32_t endpoint) {
-  const std::vector<headgate_counters> zero(static_cast<std::size_t>(libbpf_num_possible_cpus()));
-  update(fd("headgate_counts"), &endpoint, zero.data());
+  for (std::size_t cpu = 0; cpu < cpus_; ++cpu) {
+    store_words(counts_ + cpu * HEADGATE_MAX_ENDPOINTS + endpoint, headgate_counters{});
+  }
 }
 
 void KernelMaps::free_target(std::uint32_t slot, Instant now) {
@@ -440,23 +451,37 @@ void KernelMaps::set_off(bool off) {
 
 bool KernelMaps::off() const { return __atomic_load_n(&control_->off, __ATOMIC_ACQUIRE) != 0; }
 
-namespace {
-
-void add_words(headgate_counters& sum, const headgate_counters& part) {
+headgate_counters KernelMaps::counters(std::uint32_t endpoint) const {
   constexpr std::size_t kWords = sizeof(headgate_counters) / sizeof(std::uint64_t);
-  std::array<std::uint64_t, kWords> a{};
-  std::array<std::uint64_t, kWords> b{};
-  std::memcpy(a.data(), &sum, sizeof(sum));
-  std::memcpy(b.data(), &part, sizeof(part));
-  for (std::size_t i = 0; i < kWords; ++i) {
-    a[i] += b[i];
+  std::array<std::uint64_t, kWords> sum{};
+  for (std::size_t cpu = 0; cpu < cpus_; ++cpu) {
+    const auto* words = reinterpret_cast<const std::uint64_t*>(  // NOLINT: 8-byte words
+        counts_ + cpu * HEADGATE_MAX_ENDPOINTS + endpoint);
+    for (std::size_t i = 0; i < kWords; ++i) {
+      sum[i] += __atomic_load_n(words + i, __ATOMIC_RELAXED);
+    }
   }
-  std::memcpy(&sum, a.data(), sizeof(sum));
+  headgate_counters out{};
+  std::memcpy(&out, sum.data(), sizeof(out));
+  return out;
 }
 
-}  // namespace
+std::uint64_t KernelMaps::offered(std::uint32_t endpoint) const {
+  std::uint64_t sum = 0;
+  for (std::size_t cpu = 0; cpu < cpus_; ++cpu) {
+    sum += __atomic_load_n(&counts_[cpu * HEADGATE_MAX_ENDPOINTS + endpoint].offered,
+                           __ATOMIC_RELAXED);
+  }
+  return sum;
+}
 
-Result<> KernelMaps::read_kernel() {
+void KernelMaps::prefetch_offered(std::uint32_t endpoint) const {
+  for (std::size_t cpu = 0; cpu < cpus_; ++cpu) {
+    __builtin_prefetch(&counts_[cpu * HEADGATE_MAX_ENDPOINTS + endpoint].offered);
+  }
+}
+
+Result<> KernelMaps::read_all_states() {
   if (detached_) {
     return {};
   }
@@ -467,28 +492,28 @@ Result<> KernelMaps::read_kernel() {
                   target_states_.data())) {
     return sys_fail(errno, "read headgate_target_states");
   }
-  if (used_endpoints_ == 0) {
+  return {};
+}
+
+Result<> KernelMaps::read_states(std::span<const std::uint32_t> targets,
+                                 std::span<const std::uint32_t> endpoints) {
+  // One call an element costs about three elements of a batch.
+  if (3 * (targets.size() + endpoints.size()) > used_targets_ + used_endpoints_) {
+    return read_all_states();
+  }
+  if (detached_) {
     return {};
   }
-  const auto cpus = static_cast<std::size_t>(libbpf_num_possible_cpus());
-  batch_.resize(std::max(batch_.size(), used_endpoints_ * cpus));
-  const int map_fd = fd("headgate_counts");
-  if (per_cpu_batch_works_) {
-    std::uint32_t cursor = 0;
-    std::uint32_t count = used_endpoints_;
-    // Kernels before 5.13 have no batch for per-CPU arrays: one call an element there.
-    per_cpu_batch_works_ = ::bpf_map_lookup_batch(map_fd, nullptr, &cursor, batch_keys_.data(),
-                                                  batch_.data(), &count, nullptr) == 0 ||
-                           errno == ENOENT;
-  }
-  for (std::uint32_t i = 0; i < used_endpoints_; ++i) {
-    const headgate_counters* parts = batch_.data() + i * cpus;
-    if (!per_cpu_batch_works_ && ::bpf_map_lookup_elem(map_fd, &i, batch_.data() + i * cpus) != 0) {
-      return sys_fail(errno, "read headgate_counts");
+  const int states_fd = fd("headgate_states");
+  for (const std::uint32_t slot : endpoints) {
+    if (::bpf_map_lookup_elem(states_fd, &slot, &states_[slot]) != 0) {
+      return sys_fail(errno, "read headgate_states");
     }
-    counters_[i] = {};
-    for (std::size_t cpu = 0; cpu < cpus; ++cpu) {
-      add_words(counters_[i], parts[cpu]);
+  }
+  const int targets_fd = fd("headgate_target_states");
+  for (const std::uint32_t slot : targets) {
+    if (::bpf_map_lookup_elem(targets_fd, &slot, &target_states_[slot]) != 0) {
+      return sys_fail(errno, "read headgate_target_states");
     }
   }
   return {};

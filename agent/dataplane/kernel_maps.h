@@ -85,12 +85,16 @@ class KernelMaps {
   [[nodiscard]] bool off() const;
 
   // -- what the kernel counts
-  /// Reads the counters (summed over CPUs) and states of all slots in use: three batch calls a
-  /// tick, whatever the number of targets, where the kernel has them.
-  [[nodiscard]] Result<> read_kernel();
-  [[nodiscard]] const headgate_counters& counters(std::uint32_t endpoint) const {
-    return counters_[endpoint];
-  }
+  /// Summed over CPUs, read from mapped memory.
+  [[nodiscard]] headgate_counters counters(std::uint32_t endpoint) const;
+  /// headgate_counters.offered alone: all that a tick needs of a target that rests.
+  [[nodiscard]] std::uint64_t offered(std::uint32_t endpoint) const;
+  void prefetch_offered(std::uint32_t endpoint) const;
+  /// Reads the states of these slots, or of all where that is cheaper (a batch).
+  [[nodiscard]] Result<> read_states(std::span<const std::uint32_t> targets,
+                                     std::span<const std::uint32_t> endpoints);
+  [[nodiscard]] Result<> read_all_states();
+  // As they were when they were read.
   [[nodiscard]] const headgate_endpoint_state& endpoint_state(std::uint32_t endpoint) const {
     return states_[endpoint];
   }
@@ -132,6 +136,8 @@ class KernelMaps {
   headgate_endpoint_policy* policies_ = nullptr;
   headgate_target_policy* targets_ = nullptr;
   headgate_life_histogram* lives_ = nullptr;
+  headgate_counters* counts_ = nullptr;  ///< [CPU][endpoint]
+  std::size_t cpus_ = 1;
   std::vector<headgate_target_identity> target_ids_;
   std::vector<headgate_endpoint_identity> endpoint_ids_;
   std::vector<std::uint32_t> target_claims_;
@@ -140,12 +146,9 @@ class KernelMaps {
   std::map<std::array<std::uint32_t, 6>, int> flow_holders_;
   std::uint32_t used_endpoints_ = 0;  ///< slots [0, used) are read each tick
   std::uint32_t used_targets_ = 0;
-  std::vector<headgate_counters> counters_;
   std::vector<headgate_endpoint_state> states_;
   std::vector<headgate_target_state> target_states_;
   std::vector<std::uint32_t> batch_keys_;
-  std::vector<headgate_counters> batch_;  ///< slot-major, one element a possible CPU
-  bool per_cpu_batch_works_ = true;
   std::map<std::uint32_t, std::vector<ExemptSource>> exempt_;
   std::uint64_t update_errors_ = 0;
 };

@@ -123,7 +123,7 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 	endpoint = ref->endpoint;
 	control = bpf_map_lookup_elem(&headgate_control, &zero);
 	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
-	counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
+	counters = headgate_counters_of(endpoint);
 	if (!control || !policy || !counters || headgate_read(control->off))
 		return HEADGATE_ADMIT;
 	counters->tries++;
@@ -278,7 +278,7 @@ static __always_inline void headgate_defer_failed(struct headgate_try *try, cons
 		return;
 	endpoint = ref->endpoint;
 	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
-	counters = bpf_map_lookup_elem(&headgate_counts, &endpoint);
+	counters = headgate_counters_of(endpoint);
 	if (!policy || !counters)
 		return;
 	target_slot = policy->target;

@@ -63,12 +63,26 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_target_state);
 } headgate_target_states SEC(".maps");
 
+/*
+ * Counters of (CPU, endpoint): a plain array, because that can be mapped into the agent, which reads
+ * one word of each endpoint ten times a second; a per-CPU array would have to be copied whole. The
+ * agent makes it as many times as large as there are CPUs.
+ */
 HEADGATE_MAP struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
 	__type(key, __u32);
 	__type(value, struct headgate_counters);
 } headgate_counts SEC(".maps");
+
+/* This CPU's. */
+static __always_inline struct headgate_counters *headgate_counters_of(__u32 endpoint)
+{
+	__u32 at = bpf_get_smp_processor_id() * HEADGATE_MAX_ENDPOINTS + endpoint;
+
+	return bpf_map_lookup_elem(&headgate_counts, &at);
+}
 
 /* what is remembered of flows: attempts admitted and not established yet, TIME_WAIT; lib/flows.h */
 HEADGATE_MAP struct {

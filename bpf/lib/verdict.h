@@ -209,14 +209,15 @@ HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *poli
 				      headgate_read(target->tickets_written_off))) >= target_max)
 			return HEADGATE_REASON_CONNECTIONS;
 	}
+	if ((flags & HEADGATE_ARM_SHARE) &&
+	    !headgate_share(state, headgate_read(policy->admit_q32), locked))
+		return HEADGATE_REASON_SHARE;
+	/* Behind the share: what thins out must not have used up the cap, or the two multiply. */
 	if ((flags & HEADGATE_ARM_RATE) &&
 	    !headgate_take(&state->rate_tat_ns, now_ns, policy->rate_interval_ns,
 			   policy->rate_burst_ns, policy->rate_burst_ns + policy->rate_interval_ns,
 			   &state->lock, locked))
 		return HEADGATE_REASON_RATE;
-	if ((flags & HEADGATE_ARM_SHARE) &&
-	    !headgate_share(state, headgate_read(policy->admit_q32), locked))
-		return HEADGATE_REASON_SHARE;
 	if (flags & HEADGATE_ARM_MEMORY) {
 		const __u64 live_bytes = headgate_live_bytes(target, target_state);
 

@@ -54,7 +54,7 @@ struct headgate_endpoint_ref {
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_ref, 8);
 
-/* Why an attempt would be refused. The order is the order of the verdict (design, section 5). */
+/* Why an attempt would be refused. The order of the verdict is that of headgate_judge(). */
 enum headgate_reason {
   HEADGATE_REASON_NONE = 0,
   HEADGATE_REASON_CIRCUIT = 1,     /* the circuit is open: everything but the probe */
@@ -209,7 +209,7 @@ struct headgate_target_state {
 HEADGATE_ABI_SIZE(headgate_target_state, 128);
 
 /*
- * Counters per endpoint, per CPU, cumulative. A "try" is one run of the hook for a packet; an
+ * Counters per endpoint, per CPU (element CPU * HEADGATE_MAX_ENDPOINTS + endpoint), cumulative. A "try" is one run of the hook for a packet; an
  * "attempt" is a client's connect: retransmits of a deferred SYN and the second look-up of an
  * admitted one are further tries of the same attempt.
  */

@@ -97,16 +97,21 @@ TEST_F(Load, CountersAndStatesAreReadWhateverTheKernel) {
   ASSERT_TRUE(target) << target.error().message;
   const auto endpoint = (*maps)->claim_endpoint(1, *target, 4317, 6, now, {});
   ASSERT_TRUE(endpoint) << endpoint.error().message;
-  std::vector<headgate_counters> parts(static_cast<std::size_t>(libbpf_num_possible_cpus()));
-  for (headgate_counters& part : parts) {
-    part.offered = 5;
+  const auto cpus = static_cast<std::uint32_t>(libbpf_num_possible_cpus());
+  headgate_counters counted{};
+  counted.offered = 5;
+  for (std::uint32_t cpu = 0; cpu < cpus; ++cpu) {
+    const std::uint32_t at = cpu * HEADGATE_MAX_ENDPOINTS + *endpoint;
+    ASSERT_EQ(::bpf_map_update_elem((*maps)->fd("headgate_counts"), &at, &counted, 0), 0);
   }
-  ASSERT_EQ(::bpf_map_update_elem((*maps)->fd("headgate_counts"), &*endpoint, parts.data(), 0), 0);
-  for (int round = 0; round < 2; ++round) {  // the second time with the way that works known
-    const auto read = (*maps)->read_kernel();
-    ASSERT_TRUE(read) << read.error().message;
-    EXPECT_EQ((*maps)->counters(*endpoint).offered, 5 * parts.size());
-  }
+  headgate_endpoint_state state{};
+  state.in_flight = 3;
+  ASSERT_EQ(::bpf_map_update_elem((*maps)->fd("headgate_states"), &*endpoint, &state, 0), 0);
+  const auto read = (*maps)->read_all_states();
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ((*maps)->endpoint_state(*endpoint).in_flight, 3U);
+  EXPECT_EQ((*maps)->counters(*endpoint).offered, 5ULL * cpus);
+  EXPECT_EQ((*maps)->offered(*endpoint), 5ULL * cpus);
 }
 
 /// Case F23: under lockdown=confidentiality bpf_probe_read*() is forbidden; none of ours calls it.

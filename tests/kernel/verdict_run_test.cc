@@ -89,11 +89,11 @@ class VerdictRun : public ::testing::TestWithParam<const char*> {
     return context.cookie != 0 ? kPit : static_cast<int>(options.retval);
   }
   headgate_counters counters() {
-    EXPECT_TRUE(maps->read_kernel());
+    EXPECT_TRUE(maps->read_all_states());
     return maps->counters(slot);
   }
   std::uint64_t waiting() {
-    EXPECT_TRUE(maps->read_kernel());
+    EXPECT_TRUE(maps->read_all_states());
     const headgate_target_state& state = maps->target_state(target);
     return state.waiting_started - state.waiting_settled;
   }

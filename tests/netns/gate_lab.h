@@ -123,15 +123,15 @@ class Port {
   }
 
   [[nodiscard]] headgate_counters counters() const {
-    must_do(maps_.read_kernel());
+    must_do(maps_.read_all_states());
     return maps_.counters(slot_);
   }
   [[nodiscard]] headgate_endpoint_state state() const {
-    must_do(maps_.read_kernel());
+    must_do(maps_.read_all_states());
     return maps_.endpoint_state(slot_);
   }
   [[nodiscard]] headgate_target_state target_state() const {
-    must_do(maps_.read_kernel());
+    must_do(maps_.read_all_states());
     return maps_.target_state(target_);
   }
   [[nodiscard]] std::uint64_t waiting() const {

@@ -95,8 +95,8 @@ TEST_P(Verdict, ReasonsComeInTheOrderOfTheDesign) {
   const std::vector<std::pair<std::uint64_t, std::uint32_t>> order = {
       {HEADGATE_ARM_CIRCUIT, HEADGATE_REASON_CIRCUIT},
       {HEADGATE_ARM_CONNECTIONS, HEADGATE_REASON_CONNECTIONS},
-      {HEADGATE_ARM_RATE, HEADGATE_REASON_RATE},
       {HEADGATE_ARM_SHARE, HEADGATE_REASON_SHARE},
+      {HEADGATE_ARM_RATE, HEADGATE_REASON_RATE},
       {HEADGATE_ARM_MEMORY, HEADGATE_REASON_MEMORY},
       {HEADGATE_ARM_BUDGET, HEADGATE_REASON_BUDGET},
   };
@@ -168,6 +168,19 @@ TEST_P(Verdict, RateChecksBeforeItCharges) {
   gate.now += 10 * kMs;
   EXPECT_EQ(gate.judge(), HEADGATE_REASON_NONE);
   EXPECT_EQ(gate.judge(), HEADGATE_REASON_RATE);
+}
+
+TEST_P(Verdict, ShareAndRateDoNotMultiply) {
+  gate.policy.flags = HEADGATE_ARM_RATE | HEADGATE_ARM_SHARE;
+  gate.policy.rate_interval_ns = 20 * kMs;  // 50/s
+  gate.policy.rate_burst_ns = 100 * kMs;
+  gate.policy.admit_q32 = HEADGATE_ALWAYS_Q32 / 2;
+  int admitted = 0;
+  for (int i = 0; i < 1000; ++i) {  // 100/s for 10 s: the share alone fits into the cap
+    gate.now += 10 * kMs;
+    admitted += gate.judge() == HEADGATE_REASON_NONE ? 1 : 0;
+  }
+  EXPECT_NEAR(admitted, 500, 1);
 }
 
 TEST_P(Verdict, RateIsExactOverTime) {
