@@ -355,7 +355,7 @@ void Adaptive::learn_saturated() {
 /// The first step only arms: one saturated interval may be chance. Long ticks search in longer
 /// steps.
 double Adaptive::search_factor() const {
-  if (search_ == 0) return 1;
+  if (search_ == 0 || set_.search_growth <= 1) return 1;
   const bool fine = interval_.length_s < 0.2;
   const double growth = fine ? set_.search_growth : 1.2 * set_.search_growth;
   return std::min(set_.search_max, std::pow(growth, search_ - 1.0) * (fine ? 1.0 : 1.6));

@@ -13,6 +13,7 @@ constexpr unsigned kSoftIntervals = 5;
 constexpr double kLossMargin = 0.05;  ///< below saturated_at
 constexpr double kLossMemory = 0.3;
 constexpr double kCapacityReturns_s = 0.5;
+constexpr double kCapacityTried_s = 2;
 constexpr double kLeastCapacity = 0.05;  ///< of the nominal one
 constexpr double kUndoneShare = 0.5;     ///< of an interval
 constexpr double kUndoneMemory_s = 0.5;
@@ -71,19 +72,21 @@ void Saturation::learn_quota(const Interval& interval) {
 void Saturation::judge_loss(const Interval& interval, const Model& model,
                             const Connections& connections) {
   pressed_ = interval.pressure > set_->pressure_loss && interval.use < threshold() - kLossMargin;
-  bool proven = true;
+  proven_ = true;
   doubtful_ = false;
+  bool before = false;
   if (set_->loss_needs_backlog) {
     modelled_backlog_s_ =
         std::max(0.0, modelled_backlog_s_ * std::exp(-interval.length_s / kUndoneMemory_s) +
                           model.predicted_s - interval.work_s);
     const bool undone = modelled_backlog_s_ > kUndoneShare * interval.capacity_s();
     const bool counted = connections.pending_known();
-    proven = (hard_quota() && all_throttled(interval)) ||
-             (counted ? connections.proves_loss(interval) : loss_intervals_ > 0 || undone);
+    proven_ = (hard_quota() && all_throttled(interval)) ||
+              (counted ? connections.proves_loss(interval) : undone);
+    before = !counted && loss_intervals_ > 0;
     doubtful_ = pressed_ && !counted;
   }
-  loss_intervals_ = pressed_ && proven ? loss_intervals_ + 1 : 0;
+  loss_intervals_ = pressed_ && (proven_ || before) ? loss_intervals_ + 1 : 0;
 }
 
 void Saturation::judge_cpu(const Interval& interval) {
@@ -92,7 +95,8 @@ void Saturation::judge_cpu(const Interval& interval) {
   if (interval.periods >= 1 || !set_->hold_verdict) {
     throttled_ = all_throttled(interval) && interval.periods >= set_->min_throttled_periods;
   }
-  by_cpu_ = lost() || interval.use >= threshold() ||
+  // Pressure that goes on proves nothing by itself: with all done that came in, nothing is full.
+  by_cpu_ = (lost() && proven_) || interval.use >= threshold() ||
             (hard_quota() && throttled_ && interval.periods >= 0 && interval.use > kThrottledUse);
 }
 
@@ -120,7 +124,10 @@ void Saturation::follow_capacity(const Interval& interval) {
   const double nominal = interval.capacity_cores;
   const double used = interval.work_s / interval.length_s;
   double effective = share_ * nominal;
-  if (lost()) {
+  if (lost() && !proven_) {
+    // All that comes in is done: more is tried, and what is not done then tells how much there is.
+    effective += std::min(1.0, interval.length_s / kCapacityTried_s) * (nominal - effective);
+  } else if (lost()) {
     effective = loss_intervals_ == set_->pressure_ticks
                     ? used
                     : effective + kLossMemory * (used - effective);

@@ -59,7 +59,7 @@ class Saturation {
 
   const Settings* set_;
   bool saturated_ = false, by_cpu_ = false, throttled_ = false;
-  bool pressed_ = false, doubtful_ = false, contradicted_ = false;
+  bool pressed_ = false, proven_ = false, doubtful_ = false, contradicted_ = false;
   unsigned loss_intervals_ = 0;
   double modelled_backlog_s_ = 0;
   double full_for_s_ = 0, waiting_for_s_ = 0;
