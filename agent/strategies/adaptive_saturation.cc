@@ -19,6 +19,7 @@ constexpr double kUndoneShare = 0.5;     ///< of an interval
 constexpr double kUndoneMemory_s = 0.5;
 constexpr double kFullLong_s = 1.2;
 constexpr double kAlwaysWaiting = 0.9;  ///< cpu.pressure
+constexpr double kMostlyWaiting = 0.6;
 constexpr double kWaitingLong_s = 0.15;
 
 /// Every period throttled (Documentation/scheduler/sched-bwc.rst).
@@ -109,12 +110,17 @@ bool Saturation::contradicts(const Interval& interval, const Model& model, bool 
   const bool always_waiting = full && interval.pressure > kAlwaysWaiting;
   full_for_s_ = full ? full_for_s_ + interval.length_s : 0;
   waiting_for_s_ = always_waiting ? waiting_for_s_ + interval.length_s : 0;
+  const bool mostly_waiting = full && interval.pressure > kMostlyWaiting;
+  waiting_intervals_ = mostly_waiting ? waiting_intervals_ + 1 : 0;
   full_done_s_ = full ? full_done_s_ + one_s : 0;
   // Since it is full: what was there and what has come in.
   full_model_s_ = full ? full_model_s_ + model.predicted_s : model.in_flight_s;
   if (waits) return false;
   const bool undone = modelled_backlog_s_ > kUndoneShare * interval.capacity_s();
-  const bool too_little = full_model_s_ * (1 + set_->alarm_sigmas * model.sigma) < full_done_s_;
+  // Less is chance the longer it lasts, as long as the CPU is waited for most of the time.
+  const double chance =
+      set_->alarm_sigmas * model.sigma / std::sqrt(std::max(1.0, waiting_intervals_));
+  const bool too_little = full_model_s_ * (1 + chance) < full_done_s_;
   const bool for_long = full_for_s_ > kFullLong_s || waited_long();
   return ((by_cpu_ || pressed_) && undone) || (by_cpu_ && too_little) ||
          (for_long && model.in_flight_s < one_s);
@@ -141,7 +147,8 @@ void Saturation::follow_capacity(const Interval& interval) {
 void Saturation::forget_verdicts() {
   saturated_ = by_cpu_ = throttled_ = pressed_ = doubtful_ = contradicted_ = false;
   loss_intervals_ = 0;
-  modelled_backlog_s_ = full_for_s_ = waiting_for_s_ = full_model_s_ = full_done_s_ = 0;
+  modelled_backlog_s_ = full_for_s_ = waiting_for_s_ = 0;
+  waiting_intervals_ = full_model_s_ = full_done_s_ = 0;
 }
 
 void Saturation::settle(const Interval& interval) {

@@ -63,7 +63,7 @@ class Saturation {
   unsigned loss_intervals_ = 0;
   double modelled_backlog_s_ = 0;
   double full_for_s_ = 0, waiting_for_s_ = 0;
-  double full_model_s_ = 0, full_done_s_ = 0;
+  double waiting_intervals_ = 0, full_model_s_ = 0, full_done_s_ = 0;
   unsigned soft_intervals_ = 0;
   bool soft_ = false;
   double capacity_cores_ = 0, share_ = 1;  ///< effective
