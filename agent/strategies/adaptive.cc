@@ -86,6 +86,7 @@ class Adaptive final : public Strategy {
   void take_restored();
   void step(const StrategyInput& in);
   void see(const StrategyInput& in);
+  void judge();
   void learn();
   void learn_saturated();
   void estimate_demand();
@@ -233,16 +234,18 @@ void Adaptive::update_memory(const StrategyInput& in, double tick_s) {
   }
 }
 
-/// The numbers are those of the published description of the law.
+/// The numbers are those of the published description of the law; 9, memory, is beside it.
 void Adaptive::step(const StrategyInput& in) {
   if (settle_ > 0) {
     settle();
   } else {
-    see(in);  //    who is there
-    saturation_.judge(interval_, {predicted_s_, in_flight_s(), cost_.sigma()}, connections_);  // 1
-    saturation_.follow_capacity(interval_);                                                    //
-    if (connections_.kept()) return step_kept();  //    a law of its own
-    learn();                                      // 2, 3, 4
+    see(in);
+    judge();  // 1
+    if (connections_.kept()) {
+      step_kept();
+      return;
+    }
+    learn();  // 2, 3, 4
   }
   estimate_demand();    // 5
   set_budget();         // 6
@@ -262,6 +265,12 @@ void Adaptive::see(const StrategyInput& in) {
   backlog_before_s_ = backlog_s_;
   kept_max_ = 0;
   kept_full_ = false;
+}
+
+/// 1. Is it saturated, and how much capacity is there?
+void Adaptive::judge() {
+  saturation_.judge(interval_, {predicted_s_, in_flight_s(), cost_.sigma()}, connections_);
+  saturation_.follow_capacity(interval_);
 }
 
 /// A death is not thousands of completions, and a server that starts is not a cost.
