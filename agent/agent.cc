@@ -95,23 +95,19 @@ void Agent::tick(Instant now) {
   due_.clear();
   due_targets_.clear();
   due_endpoints_.clear();
-  // Most rest most of the time, and then all that it takes is some memory that is not in the cache:
-  // asked for ahead, the waits overlap.
-  constexpr std::size_t kAhead = 8;
+  for (const std::uint32_t slot : running_slots_) {
+    rests_[slot].prefetch(*maps_);  // all at once: the waits for memory overlap
+  }
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    if (i + 2 * kAhead < running_.size()) {
-      __builtin_prefetch(running_[i + 2 * kAhead]);
+    const std::uint32_t slot = running_slots_[i];
+    if (rests_[slot].goes_on(*maps_)) {
+      maps_->renew_lease(slot, now + options_.config.lease);  // the same decision stands
+      continue;
     }
-    if (i + kAhead < running_.size()) {
-      running_[i + kAhead]->prefetch();
-    }
-    ProtectedTarget* instance = running_[i];
-    if (!instance->rests(now)) {
-      due_.push_back(instance);
-      due_targets_.push_back(instance->slot());
-      const auto slots = instance->endpoint_slots();
-      due_endpoints_.insert(due_endpoints_.end(), slots.begin(), slots.end());
-    }
+    due_.push_back(running_[i]);
+    due_targets_.push_back(slot);
+    const auto endpoints = running_[i]->endpoint_slots();
+    due_endpoints_.insert(due_endpoints_.end(), endpoints.begin(), endpoints.end());
   }
   if (auto read = maps_->read_states(due_targets_, due_endpoints_); !read) {
     log::write_once(log::Level::kError, "read_states", read.error().message,
@@ -134,7 +130,7 @@ void Agent::discover(Instant now) {
   discover_at_ = now + kLookForMore;
   const Shared shared{hierarchy_,    locator_,  *maps_,          *gate_,
                       *connections_, *payload_, *node_connects_, addresses_.get(),
-                      machine_cpus_, load1_,    listeners_};
+                      machine_cpus_, load1_,    listeners_,      rests_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -155,9 +151,11 @@ void Agent::discover(Instant now) {
                                    (instances.empty() ? kLookForAbsent : Duration(kLookForMore)));
   }
   running_.clear();
+  running_slots_.clear();
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {
       running_.push_back(instance.get());
+      running_slots_.push_back(instance->slot());
     }
   }
 }
@@ -351,6 +349,7 @@ void Agent::apply(Config config, Instant now) {
   std::vector<Configured> old = std::move(targets_);
   targets_.clear();
   running_.clear();
+  running_slots_.clear();
   options_.config = std::move(config);
   if (options_.observe_only && options_.config.mode == Mode::kEnforce) {
     options_.config.mode = Mode::kObserve;
@@ -396,6 +395,7 @@ void Agent::apply(Config config, Instant now) {
 
 void Agent::stop_kernel_side() {
   running_.clear();
+  running_slots_.clear();
   targets_.clear();
   gate_->detach_all();
   connections_->detach_all();

@@ -127,6 +127,8 @@ class Agent final : public SnapshotSource {
   std::unique_ptr<NodeAddresses> addresses_;
   std::vector<Configured> targets_;
   std::vector<ProtectedTarget*> running_;  ///< all instances of targets_, as discover() left them
+  std::vector<std::uint32_t> running_slots_;                           ///< of the same
+  std::vector<Rest> rests_ = std::vector<Rest>(HEADGATE_MAX_TARGETS);  ///< by target slot
   // Of one tick, kept for their memory.
   std::vector<ProtectedTarget*> due_;
   std::vector<std::uint32_t> due_targets_;

@@ -111,8 +111,7 @@ std::optional<double> number(const Measured<Ratio>& ratio) {
 
 ProtectedTarget::ProtectedTarget(const Config& config, const TargetConfig& target,
                                  const Located& located, const Shared& shared)
-    : maps_(shared.maps),
-      lease_(config.lease),
+    : lease_(config.lease),
       tick_(config.tick),
       mode_(effective_mode(config, target)),
       config_(target),
@@ -157,7 +156,8 @@ Result<> ProtectedTarget::claim(Instant now) {
   }
   slot_ = *slot;
   claimed_ = true;
-  rest_.skipped = slot_ % 10;  // calm targets are read in turn, not all in the same tick
+  rest() = Rest{};
+  rest().skipped = slot_ % 10;  // calm targets are read in turn, not all in the same tick
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
     endpoint.config = config;
@@ -181,11 +181,8 @@ Result<> ProtectedTarget::claim(Instant now) {
   for (Endpoint& endpoint : endpoints_) {
     endpoint.last = endpoint.second_ago = endpoint.last_second =
         shared_.maps.counters(endpoint.slot);
-    if (slots_.size() < rest_.slots.size()) {
-      rest_.slots[slots_.size()] = endpoint.slot;
-    }
     slots_.push_back(endpoint.slot);
-    rest_.slot_count = static_cast<std::uint32_t>(slots_.size());
+    rest().add(endpoint.slot);
     endpoint.tickets.resume(shared_.maps.endpoint_policy(endpoint.slot).tickets_written_off);
     endpoint.lives = shared_.maps.lives(endpoint.slot);
   }
@@ -218,21 +215,6 @@ ProtectedTarget::~ProtectedTarget() {
     }
   }
   shared_.maps.release_target(slot_, now);
-}
-
-void ProtectedTarget::prefetch() const {
-  const std::size_t here = std::min<std::size_t>(rest_.slot_count, rest_.slots.size());
-  for (std::size_t i = 0; i < here; ++i) {
-    maps_.prefetch_offered(rest_.slots[i]);
-  }
-}
-
-bool ProtectedTarget::rests(Instant now) {
-  if (!may_skip()) {
-    return false;
-  }
-  maps_.renew_lease(slot_, now + lease_);  // the same decision stands
-  return true;
 }
 
 bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t generation) {
@@ -279,25 +261,6 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
   published_mode_ = radius.observe ? Mode::kObserve : mode_;
 }
 
-/// Reading a cgroup is what the agent costs (four files, 10 us with cold caches). A target that is
-/// well below its limits and gets no more than it usually gets is read every fifth tick, an idle
-/// one every tenth; the exact count of attempts, which costs next to nothing, tells in the same
-/// tick when that ends.
-bool ProtectedTarget::may_skip() {
-  std::uint64_t offered = 0;
-  const bool all_here = rest_.slot_count <= rest_.slots.size();
-  const std::uint32_t* slots = all_here ? rest_.slots.data() : slots_.data();
-  for (std::uint32_t i = 0; i < rest_.slot_count; ++i) {
-    offered += maps_.offered(slots[i]);
-  }
-  const auto arrived = static_cast<double>(offered - rest_.offered_seen);
-  rest_.offered_seen = offered;
-  const bool burst = arrived > 2 * rest_.usual_offered + 5;
-  rest_.usual_offered += 0.1 * (arrived - rest_.usual_offered);
-  rest_.skipped = !burst && rest_.skipped < rest_.most ? rest_.skipped + 1 : 0;
-  return rest_.skipped > 0;
-}
-
 /// What was seen and decided, as a line of the trace.
 void ProtectedTarget::record_tick() {
   if (recorder_ == nullptr || deriver_.signals().interval == Duration::zero()) {
@@ -338,7 +301,7 @@ Recorder::Part ProtectedTarget::record(std::uint64_t from, Instant now) {
                                   inputs_[i].floor.value(), inputs_[i].tcp});
     }
     recorder_ = std::make_unique<Recorder>(header, now);
-    rest_.most = 0;  // every tick is wanted
+    rest().most = 0;  // every tick is wanted
   }
   return recorder_->fetch(from, now);
 }
@@ -358,9 +321,9 @@ void ProtectedTarget::plan_rest() {
                     signals.cpu_fast.known() && (*signals.cpu_fast).value < kCalmCpu &&
                     signals.cpu_slow.known() && (*signals.cpu_slow).value < kCalmCpu &&
                     memory < kCalmMemory;
-  idle_ = calm && rest_.usual_offered < kIdleOffered && (*signals.cpu_slow).value < kIdleCpu &&
+  idle_ = calm && rest().usual_offered < kIdleOffered && (*signals.cpu_slow).value < kIdleCpu &&
           memory < kIdleMemory;
-  rest_.most = recorder_ != nullptr ? 0 : idle_ ? kIdleTicks : calm ? kCalmTicks : 0;
+  rest().most = recorder_ != nullptr ? 0 : idle_ ? kIdleTicks : calm ? kCalmTicks : 0;
   sampler_->set_memory_detail_period(std::chrono::seconds(idle_ ? 5 : 1));
 }
 
@@ -372,9 +335,23 @@ void ProtectedTarget::collect_activity(Instant now_at) {
   std::uint64_t lives = 0;
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     Endpoint& endpoint = endpoints_[i];
+    EndpointActivity& activity = inputs_[i].activity;
+    const std::uint64_t stirred = shared_.maps.stirred(endpoint.slot);
+    if (stirred == endpoint.stirred && activity.in_flight_known && activity.in_flight == 0 &&
+        counts_connections_) {
+      const bool responses_known = activity.responses_known;
+      const bool sizes_known = activity.sizes_known;
+      activity = {};
+      activity.in_flight_known = true;
+      activity.responses_known = responses_known;
+      activity.sizes_known = sizes_known;
+      endpoint.beside.update(now_at, endpoint.last.tries + endpoint.last.repeats,
+                             endpoint.last.established);
+      continue;
+    }
+    endpoint.stirred = stirred;
     const headgate_counters now = shared_.maps.counters(endpoint.slot);
     const headgate_counters& before = endpoint.last;
-    EndpointActivity& activity = inputs_[i].activity;
     activity.offered = now.offered - before.offered;
     activity.admitted = now.admitted - before.admitted;
     activity.refused =

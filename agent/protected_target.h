@@ -29,6 +29,7 @@
 #include "agent/hooks/sock_ops.h"
 #include "agent/outstanding.h"
 #include "agent/recorder.h"
+#include "agent/rest.h"
 #include "agent/signals/signals.h"
 #include "agent/snapshot.h"
 #include "agent/targets/locate.h"
@@ -48,6 +49,7 @@ struct Shared {
   const unsigned& machine_cpus;    ///< 0: not known
   const Measured<double>& load1;   ///< of the node
   ListenerTable& listeners;
+  std::span<Rest> rests;  ///< by target slot
 };
 
 /// One living instance of a target of the configuration, from its cgroup to its policies in the
@@ -69,13 +71,9 @@ class ProtectedTarget {
   /// Gives slots, flows and hooks back; what nobody else holds is detached.
   ~ProtectedTarget();
 
-  /// True: nothing is to be read of it in this tick, and its lease has been renewed.
-  [[nodiscard]] bool rests(Instant now);
   [[nodiscard]] std::uint32_t slot() const { return slot_; }
   [[nodiscard]] std::span<const std::uint32_t> endpoint_slots() const { return slots_; }
-  /// Ask for the memory that rests() will read.
-  void prefetch() const;
-  /// Else, when its states have been read. False: its cgroup is gone.
+  /// Where it does not rest, and when its states have been read. False: its cgroup is gone.
   [[nodiscard]] bool tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
   void refresh(Instant now);
   /// Once a second: notes the counters, for the rates of snapshot().
@@ -97,26 +95,11 @@ class ProtectedTarget {
   void set_stagger(unsigned stagger) { sampler_->set_stagger(stagger); }
 
  private:
-  /// All that a tick looks at that is not to be read. First in the object and on lines of its own:
-  /// with 250 targets at rest, what a tick costs is the waiting for memory.
-  struct alignas(64) Rest {
-    unsigned most = 0;               ///< ticks that may pass without a sample; 0 = none
-    unsigned skipped = 0;            ///< ticks since the last sample
-    double usual_offered = 0;        ///< attempts a tick, smoothed
-    std::uint64_t offered_seen = 0;  ///< sum of the endpoints' counters at the last tick
-    std::uint32_t slot_count = 0;    ///< of the endpoints; the first ones stand in `slots`
-    std::array<std::uint32_t, 9> slots{};
-  };
-  Rest rest_;
-  // On the line behind it, which comes with it.
-  KernelMaps& maps_;
-  const Duration lease_;
-  std::uint32_t slot_ = 0;
-
   struct Endpoint {
     EndpointConfig config;
     std::uint32_t slot = 0;
     headgate_counters last{};         ///< at the last tick
+    std::uint64_t stirred = ~0ULL;    ///< KernelMaps::stirred() then
     headgate_counters second_ago{};   ///< one to two seconds ago
     headgate_counters last_second{};  ///< at the last mark_second()
     std::vector<headgate_endpoint_key> flows;
@@ -147,7 +130,7 @@ class ProtectedTarget {
   [[nodiscard]] std::uint64_t largest_request_bytes() const;
   [[nodiscard]] bool wants_payload() const;
   void hold_payload();
-  [[nodiscard]] bool may_skip();
+  [[nodiscard]] Rest& rest() { return shared_.rests[slot_]; }
   void plan_rest();
   void record_tick();
   void decide(Instant now, const Signals& signals);
@@ -167,6 +150,7 @@ class ProtectedTarget {
   [[nodiscard]] bool defers(const Endpoint& endpoint) const;
   void warn(const std::string& text);
 
+  const Duration lease_;
   const Duration tick_;
   const Mode mode_;
   const TargetConfig config_;
@@ -176,6 +160,7 @@ class ProtectedTarget {
   std::uint64_t name_hash_ = 0;
 
   bool claimed_ = false;
+  std::uint32_t slot_ = 0;
   std::vector<Endpoint> endpoints_;
   std::vector<std::uint32_t> slots_;  ///< of endpoints_
   bool legacy_settled_ = false;       ///< of all of them

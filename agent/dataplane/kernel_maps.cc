@@ -475,6 +475,21 @@ std::uint64_t KernelMaps::offered(std::uint32_t endpoint) const {
   return sum;
 }
 
+std::uint64_t KernelMaps::stirred(std::uint32_t endpoint) const {
+  std::uint64_t sum = 0;
+  const auto add = [&](const auto& word) { sum += __atomic_load_n(&word, __ATOMIC_RELAXED); };
+  for (std::size_t cpu = 0; cpu < cpus_; ++cpu) {
+    // Each verdict is a try, a repeat counts too; the rest moves with connections and payload.
+    const headgate_counters& c = counts_[cpu * HEADGATE_MAX_ENDPOINTS + endpoint];
+    add(c.tries);
+    add(c.repeats);
+    add(c.established);
+    add(c.closed);
+    add(c.payload_bytes);
+  }
+  return sum;
+}
+
 void KernelMaps::prefetch_offered(std::uint32_t endpoint) const {
   for (std::size_t cpu = 0; cpu < cpus_; ++cpu) {
     __builtin_prefetch(&counts_[cpu * HEADGATE_MAX_ENDPOINTS + endpoint].offered);

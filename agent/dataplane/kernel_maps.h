@@ -90,6 +90,8 @@ class KernelMaps {
   /// headgate_counters.offered alone: all that a tick needs of a target that rests.
   [[nodiscard]] std::uint64_t offered(std::uint32_t endpoint) const;
   void prefetch_offered(std::uint32_t endpoint) const;
+  /// A number that changes whenever a counter of the endpoint does.
+  [[nodiscard]] std::uint64_t stirred(std::uint32_t endpoint) const;
   /// Reads the states of these slots, or of all where that is cheaper (a batch).
   [[nodiscard]] Result<> read_states(std::span<const std::uint32_t> targets,
                                      std::span<const std::uint32_t> endpoints);
