@@ -44,7 +44,8 @@ struct EndpointSnapshot {
   headgate_counters rates{};          ///< the same per second, over the last second
   std::uint64_t in_flight = 0;
   bool in_flight_known = false;
-  std::uint64_t beside_gate = 0;  ///< connections of the last minute, if none of them was tried here
+  std::uint64_t beside_gate =
+      0;  ///< connections of the last minute, if none of them was tried here
 };
 
 struct TargetSnapshot {

@@ -64,9 +64,9 @@ HEADGATE_MAP struct {
 } headgate_target_states SEC(".maps");
 
 /*
- * Counters of (CPU, endpoint): a plain array, because that can be mapped into the agent, which reads
- * one word of each endpoint ten times a second; a per-CPU array would have to be copied whole. The
- * agent makes it as many times as large as there are CPUs.
+ * Counters of (CPU, endpoint): a plain array, because that can be mapped into the agent, which
+ * reads one word of each endpoint ten times a second; a per-CPU array would have to be copied
+ * whole. The agent makes it as many times as large as there are CPUs.
  */
 HEADGATE_MAP struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

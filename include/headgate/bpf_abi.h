@@ -209,9 +209,9 @@ struct headgate_target_state {
 HEADGATE_ABI_SIZE(headgate_target_state, 128);
 
 /*
- * Counters per endpoint, per CPU (element CPU * HEADGATE_MAX_ENDPOINTS + endpoint), cumulative. A "try" is one run of the hook for a packet; an
- * "attempt" is a client's connect: retransmits of a deferred SYN and the second look-up of an
- * admitted one are further tries of the same attempt.
+ * Counters per endpoint, per CPU (element CPU * HEADGATE_MAX_ENDPOINTS + endpoint), cumulative. A
+ * "try" is one run of the hook for a packet; an "attempt" is a client's connect: retransmits of a
+ * deferred SYN and the second look-up of an admitted one are further tries of the same attempt.
  */
 struct headgate_counters {
   __u64 tries;    /* every run of the hook for this endpoint */

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "agent/dataplane/listener_table.h"
 #include "agent/dataplane/net.h"
 
 #include <fcntl.h>
@@ -16,6 +15,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/dataplane/listener_table.h"
 #include "tests/support/net_lab.h"
 
 namespace headgate {

@@ -295,8 +295,8 @@ struct ConnectOptions {
   std::uint16_t source_port = 0;       ///< first of source_ports; 0 = the kernel chooses
   unsigned source_ports = 1;           ///< taken in turn
   bool keep_open = false;              ///< successful connections are kept in the report
-  bool end_by_fin = false;  ///< and not by RST: leaves TIME_WAIT where the server closed first
-  std::function<bool()> stop{};        ///< asked before each attempt; true = begin no more
+  bool end_by_fin = false;       ///< and not by RST: leaves TIME_WAIT where the server closed first
+  std::function<bool()> stop{};  ///< asked before each attempt; true = begin no more
 };
 
 struct ConnectReport {
