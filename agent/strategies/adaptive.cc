@@ -70,6 +70,7 @@ constexpr double kDemandMost = 1e6;  ///< of the capacity
 constexpr double kLeastCores = 1e-3;
 constexpr double kMostCores = 1e5;
 constexpr double kGuardLeast = 16;
+constexpr double kGuardMemory_s = 5;
 
 class Adaptive final : public Strategy {
  public:
@@ -137,7 +138,8 @@ class Adaptive final : public Strategy {
   // demand, budget, state
   std::vector<double> demand_, share_;
   std::vector<EndpointDecision> scratch_;
-  double demand_s_ = 0;  ///< search factor included
+  double demand_s_ = 0;        ///< search factor included
+  double guarded_unit_s_ = 0;  ///< CPU-seconds a request, for the guard
   double total_ = 0, slow_ = 0;
   double budget_s_ = 0, rate_cores_ = 0;
   bool shedding_ = false, overloaded_ = false;
@@ -256,7 +258,7 @@ void Adaptive::step(const StrategyInput& in) {
 
 void Adaptive::see(const StrategyInput& in) {
   cost_.start(intake_.admitted());
-  if (set_.use_connections) {
+  if (set_.count_connections) {
     connections_.count(in, interval_.length_s, Saturation::calm(interval_));
     connections_.weigh(in_flight_s());
   }
@@ -390,6 +392,11 @@ void Adaptive::estimate_demand() {
            (saturation_.capacity_cores() * interval_.length_s);
   total_ = std::min(total_, kDemandMost);
   slow_ += std::min(1.0, interval_.length_s) * (total_ - slow_);
+  // The guard gets tight at once and wide slowly: a cost read too low for a moment must not lift
+  // it.
+  const double unit_s = cost_.factor() * mean_unit();
+  guarded_unit_s_ +=
+      std::min(1.0, interval_.length_s / kGuardMemory_s) * (unit_s - guarded_unit_s_);
 }
 
 /// 6. CPU-seconds to let in.
@@ -603,13 +610,14 @@ void Adaptive::write_connections(Decision& out) const {
     return;
   }
   const double unit_s = cost_.factor() * search_factor() * mean_unit();
-  if (!bucket_ready() || !(unit_s > 0)) return;
+  if (!(unit_s > 0)) return;
   if (set_.in_flight_guard_s > 0 && connections_.counted()) {
-    const double most = set_.in_flight_guard_s * interval_.capacity_cores / unit_s;
+    const double most =
+        set_.in_flight_guard_s * interval_.capacity_cores / std::max(unit_s, guarded_unit_s_);
     out.connections_max = static_cast<std::uint64_t>(
         std::clamp(most, std::max(kGuardLeast, 2 * connections_.workers()), 1e6));
   }
-  if (set_.waiting) {
+  if (set_.waiting && bucket_ready()) {
     // What waits longer than this would miss its deadline at equal chances.
     const double most = kWaitingBudget_s * budget_s_ / interval_.length_s / unit_s;
     out.waiting_max = static_cast<std::uint64_t>(std::clamp(most, 0.0, kWaitingMost));

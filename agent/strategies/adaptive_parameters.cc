@@ -14,11 +14,12 @@ constexpr std::array<std::string_view, 2> kOnOff{"on", "off"};
 constexpr std::array<std::string_view, 3> kQuota{"auto", "hard", "soft"};
 using Kind = ParamSpec::Kind;
 constexpr std::array kParams{
-    ParamSpec{.name = "profile",
-              .kind = Kind::kWord,
-              .doc = "spec: as the reference vectors were recorded, without connection counts",
-              .default_word = "default",
-              .words = kProfiles},
+    ParamSpec{
+        .name = "profile",
+        .kind = Kind::kWord,
+        .doc = "spec: as the reference vectors were recorded, connection counts for caps only",
+        .default_word = "default",
+        .words = kProfiles},
     ParamSpec{.name = "saturated_at",
               .kind = Kind::kRatio,
               .default_value = 0.955,
@@ -186,7 +187,7 @@ Settings settings_of(const Params& params) {
   set.bucket_rate = number("bucket_rate");
   set.bucket_depth_s = number("bucket_depth");
   set.in_flight_guard_s = number("in_flight_guard");
-  set.use_connections = is("connections", "on");
+  set.use_connections = set.count_connections = is("connections", "on");
   set.safe_oom_s = number("oom_time");
   set.leak_open = number("leak_open");
   set.careful_memory = is("memory_evidence", "on");

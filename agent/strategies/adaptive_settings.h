@@ -49,6 +49,8 @@ struct Settings {
   double live_share = 0.75;  ///< of the limit, for base and live bytes together
   double live_amplification = 8;
 
+  bool count_connections = true;  ///< for caps: kept connections, and the guard
+
   // what the profile switches; `spec` sets all of them to false
   bool hold_verdict = true;    ///< no CFS period in the interval: the verdict before stands
   bool log_innovation = true;  ///< else linear

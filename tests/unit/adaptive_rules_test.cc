@@ -413,6 +413,22 @@ TEST(Adaptive, KeptConnectionsAreCappedByCountBeforeTheLoadComes) {
   EXPECT_EQ(target.decision.state, State::kShedding) << "as many as the budget carries";
 }
 
+TEST(Adaptive, TheGuardStandsFromTheStartAndIsLiftedSlowly) {
+  for (const char* profile : {"default", "spec"}) {
+    Params params = test::with_profile(profile);
+    params.numbers["in_flight_guard"] = 0.05;
+    Target target(params);
+    target.traffic(1000, 1000, 0, 1000).cpu(1.0, true).run();
+    EXPECT_EQ(target.decision.connections_max, 100U) << "0.1 CPU-s of the cost assumed";
+    target.calm(0.6, 200);
+    EXPECT_NEAR(static_cast<double>(target.decision.connections_max), 0.1 / kCost_s, 3);
+    for (int i = 0; i < 5; ++i) target.traffic(60, 60, 60, 1).cpu(0.3).run();  // half the cost
+    EXPECT_LT(target.decision.connections_max, 60U);
+    target.run(200);
+    EXPECT_NEAR(static_cast<double>(target.decision.connections_max), 0.2 / kCost_s, 6);
+  }
+}
+
 TEST(Adaptive, WhatIsInServiceIsNoBacklog) {
   Target target;
   for (int i = 0; i < 400; ++i) target.traffic(60, 60, 60, 20).cpu(0.6).run();  // they wait for I/O
