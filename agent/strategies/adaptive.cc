@@ -132,14 +132,15 @@ class Adaptive final : public Strategy {
 
   // learning
   unsigned saturated_intervals_ = 0, doubtful_intervals_ = 0, search_ = 0;
-  double predicted_s_ = 0, backlog_s_ = 0, backlog_before_s_ = 0;
+  double predicted_s_ = 0, present_s_ = 0;  ///< work that came in, and on all that is there
+  double backlog_s_ = 0, backlog_before_s_ = 0;
   bool told_by_completions_ = false;
 
   // demand, budget, state
   std::vector<double> demand_, share_;
   std::vector<EndpointDecision> scratch_;
-  double demand_s_ = 0;        ///< search factor included
-  double guarded_unit_s_ = 0;  ///< CPU-seconds a request, for the guard
+  double demand_s_ = 0;                     ///< search factor included
+  double unit_s_ = 0, guarded_unit_s_ = 0;  ///< CPU-seconds a request; for the guard
   double total_ = 0, slow_ = 0;
   double budget_s_ = 0, rate_cores_ = 0;
   bool shedding_ = false, overloaded_ = false;
@@ -258,9 +259,10 @@ void Adaptive::step(const StrategyInput& in) {
 
 void Adaptive::see(const StrategyInput& in) {
   cost_.start(intake_.admitted());
+  present_s_ = in_flight_s();
   if (set_.count_connections) {
     connections_.count(in, interval_.length_s, Saturation::calm(interval_));
-    connections_.weigh(in_flight_s());
+    connections_.weigh(present_s_);
   }
   predicted_s_ =
       cost_.factor() * cost_.work(intake_.admitted()) + cost_.base_cores() * interval_.length_s;
@@ -271,7 +273,7 @@ void Adaptive::see(const StrategyInput& in) {
 
 /// 1. Is it saturated, and how much capacity is there?
 void Adaptive::judge() {
-  saturation_.judge(interval_, {predicted_s_, in_flight_s(), cost_.sigma()}, connections_);
+  saturation_.judge(interval_, {predicted_s_, present_s_, cost_.sigma()}, connections_);
   saturation_.follow_capacity(interval_);
 }
 
@@ -375,6 +377,7 @@ double Adaptive::search_factor() const {
 /// 5. What the next interval will be offered, and what that costs.
 void Adaptive::estimate_demand() {
   const double search = search_factor();
+  double requests = 0;
   total_ = demand_s_ = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     arrivals_.update(i, intake_.offered(i), intake_.offered_kb(i), intake_.sized(i),
@@ -383,20 +386,21 @@ void Adaptive::estimate_demand() {
       cost_.size_known(i, arrivals_.kb(i));
     }
     const double expected = arrivals_.per_second(i) * interval_.length_s;
+    requests += expected;
     demand_[i] = cost_.factor() * expected * unit(i);
     total_ += demand_[i];
     demand_[i] *= search;
     demand_s_ += demand_[i];
   }
+  // The guard gets tight at once and wide slowly: a cost read too low for a moment must not lift
+  // it.
+  unit_s_ = requests > 0 ? total_ / requests : 0.0;
+  guarded_unit_s_ +=
+      std::min(1.0, interval_.length_s / kGuardMemory_s) * (unit_s_ - guarded_unit_s_);
   total_ = (total_ + cost_.base_cores() * interval_.length_s) /
            (saturation_.capacity_cores() * interval_.length_s);
   total_ = std::min(total_, kDemandMost);
   slow_ += std::min(1.0, interval_.length_s) * (total_ - slow_);
-  // The guard gets tight at once and wide slowly: a cost read too low for a moment must not lift
-  // it.
-  const double unit_s = cost_.factor() * mean_unit();
-  guarded_unit_s_ +=
-      std::min(1.0, interval_.length_s / kGuardMemory_s) * (unit_s - guarded_unit_s_);
 }
 
 /// 6. CPU-seconds to let in.
@@ -609,7 +613,7 @@ void Adaptive::write_connections(Decision& out) const {
     out.connections_max = kept_max_;
     return;
   }
-  const double unit_s = cost_.factor() * search_factor() * mean_unit();
+  const double unit_s = search_factor() * unit_s_;
   if (!(unit_s > 0)) return;
   if (set_.in_flight_guard_s > 0 && connections_.counted()) {
     const double most =
