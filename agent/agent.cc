@@ -119,6 +119,20 @@ void Agent::tick(Instant now) {
       discover_at_ = now;
     }
   }
+  look_around(now);
+}
+
+/// One after the other, and no more in a tick than fits: hundreds of targets at the start must not
+/// keep those from their ticks that are protected already.
+void Agent::look_around(Instant now) {
+  constexpr Duration kMostPerTick = milliseconds(30);
+  const Instant begin = monotonic_now();
+  for (std::size_t n = 0; n < running_.size() && monotonic_now() - begin < kMostPerTick; ++n) {
+    looks_next_ = (looks_next_ + 1) % running_.size();
+    if (running_[looks_next_]->wants_look(now)) {
+      running_[looks_next_]->look(now);
+    }
+  }
 }
 
 /// Targets come and go: a cgroup that is not there yet is normal, one that was made again under the
@@ -383,6 +397,7 @@ void Agent::apply(Config config, Instant now) {
         }
       }
       if (!old.empty()) {
+        instance->look(now);  // its programs are there already
         instance->begin(now, generation_);
       }
     }

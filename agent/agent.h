@@ -89,6 +89,7 @@ class Agent final : public SnapshotSource {
 
   void tick(Instant now);
   void discover(Instant now);
+  void look_around(Instant now);
   void look_for(Configured& configured, const Shared& shared, Instant now);
   void once_a_second(Instant now);
   void collect_orphans(Instant now);
@@ -127,6 +128,7 @@ class Agent final : public SnapshotSource {
   std::unique_ptr<NodeAddresses> addresses_;
   std::vector<Configured> targets_;
   std::vector<ProtectedTarget*> running_;  ///< all instances of targets_, as discover() left them
+  std::size_t looks_next_ = 0;             ///< index in running_: whose turn it is to look around
   std::vector<std::uint32_t> running_slots_;                           ///< of the same
   std::vector<Rest> rests_ = std::vector<Rest>(HEADGATE_MAX_TARGETS);  ///< by target slot
   // Of one tick, kept for their memory.

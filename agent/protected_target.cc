@@ -32,6 +32,7 @@ constexpr std::size_t kTransitionsKept = 32;
 constexpr Duration kTicketHorizon = std::chrono::seconds(2);
 constexpr std::uint32_t kModelVersion = 1;
 constexpr Duration kSettleTime = std::chrono::seconds(10);
+constexpr Duration kLookWhenNew = std::chrono::seconds(1);
 constexpr Duration kLookWhenSettled = std::chrono::seconds(5);
 constexpr Duration kLookWhenIdle = std::chrono::seconds(10);
 constexpr Duration kModelWhenIdle = std::chrono::seconds(10);
@@ -144,7 +145,6 @@ Result<std::unique_ptr<ProtectedTarget>> ProtectedTarget::open(const Config& con
   }
   out->opened_at_ = now;
   out->restore_model();
-  out->refresh(now);
   return out;
 }
 
@@ -574,13 +574,13 @@ void ProtectedTarget::refresh(Instant now) {
   if (!legacy_settled_) {
     count_legacy();
   }
-  if (now < look_again_at_) {
-    return;
-  }
+}
+
+void ProtectedTarget::look(Instant now) {
   look_around(now);
   // Looking into /proc is dear: often while things come up, seldom once they stand.
   const bool settled = !namespaces_.empty() && now - opened_at_ > kSettleTime;
-  look_again_at_ = now + (!settled ? Duration::zero() : idle_ ? kLookWhenIdle : kLookWhenSettled);
+  look_again_at_ = now + (!settled ? kLookWhenNew : idle_ ? kLookWhenIdle : kLookWhenSettled);
 }
 
 void ProtectedTarget::mark_second(Instant now) {

@@ -76,6 +76,10 @@ class ProtectedTarget {
   /// Where it does not rest, and when its states have been read. False: its cgroup is gone.
   [[nodiscard]] bool tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
   void refresh(Instant now);
+  /// Which namespaces, listeners and sources are its own now; attaches what has come. A program for
+  /// a new namespace takes the verifier a tenth of a second and more.
+  [[nodiscard]] bool wants_look(Instant now) const { return now >= look_again_at_; }
+  void look(Instant now);
   /// Once a second: notes the counters, for the rates of snapshot().
   void mark_second(Instant now);
   /// Right after open: decides on what was inherited, so that no tick passes without a policy.
