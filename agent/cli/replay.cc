@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -38,6 +39,7 @@ struct Transition {
 /// One strategy over the whole trace.
 struct Replay {
   std::string strategy;
+  std::unique_ptr<sim::Guard> guard;  ///< owns the names in the ticks' internals
   std::vector<sim::TickRecord> ticks;
   std::vector<Transition> transitions;
   std::vector<double> admitted;  ///< of each endpoint: share of what was offered in the trace
@@ -275,7 +277,7 @@ int run_replay(const ReplayOptions& options, std::ostream& out, std::ostream& er
   const sim::Scenario scenario = cli::scenario_of(*trace);
   std::vector<cli::Replay> replays;
   for (const sim::Contender& contender : *contenders) {
-    const auto guard = contender.make(scenario);
+    auto guard = contender.make(scenario);
     if (guard->decision() == nullptr) {
       return failed(
           fmt::format("{} decides nothing, so there is nothing to replay: name a strategy",
@@ -283,6 +285,7 @@ int run_replay(const ReplayOptions& options, std::ostream& out, std::ostream& er
           kExitUsage);
     }
     replays.push_back(cli::replay(contender.name, *guard, *trace));
+    replays.back().guard = std::move(guard);
   }
   switch (options.output) {
     case ReplayOptions::Output::kCsv:
