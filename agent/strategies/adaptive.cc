@@ -189,7 +189,7 @@ void Adaptive::take_restored() {
       }
     }
   } else if (!restored_.empty()) {
-    cost_.restore({0, 1, 0, 0, 0.01, 0});
+    cost_.restore({0, 1, 0, 0, 0.01, 0, 0});
     search_ = 0;
     told_by_completions_ = false;
   }

@@ -66,9 +66,11 @@ class CostModel {
   struct State {
     double base_cores, factor, factor_work, factor_model, sigma2;
     unsigned windows;
+    unsigned reserved = 0;  ///< no padding: it is saved byte by byte
   };
+  static_assert(sizeof(State) == 5 * sizeof(double) + 2 * sizeof(unsigned));
   [[nodiscard]] State state() const {
-    return {base_cores_, factor_, sum_work_, sum_model_, sigma2_, windows_};
+    return {base_cores_, factor_, sum_work_, sum_model_, sigma2_, windows_, 0};
   }
   bool restore(const State& state);
   bool restore_costs(std::size_t i, double per_request, double per_kb);
