@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cli/decision_csv.h"
 
-#include <algorithm>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -16,9 +15,8 @@ namespace {
 constexpr double kBytesPerKb = 1024;
 
 std::optional<double> internal(const sim::TickRecord& tick, std::string_view name) {
-  const auto it = std::find_if(tick.internals.begin(), tick.internals.end(),
-                               [&](const Strategy::Threshold& t) { return t.name == name; });
-  return it != tick.internals.end() ? std::optional(it->value) : std::nullopt;
+  const auto it = tick.internals.find(name);
+  return it != tick.internals.end() ? std::optional(it->second) : std::nullopt;
 }
 
 template <class T>

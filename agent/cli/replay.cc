@@ -39,7 +39,6 @@ struct Transition {
 /// One strategy over the whole trace.
 struct Replay {
   std::string strategy;
-  std::unique_ptr<sim::Guard> guard;  ///< owns the names in the ticks' internals
   std::vector<sim::TickRecord> ticks;
   std::vector<Transition> transitions;
   std::vector<double> admitted;  ///< of each endpoint: share of what was offered in the trace
@@ -136,7 +135,7 @@ Replay replay(std::string name, sim::Guard& guard, const Trace& trace) {
     record.observation.largest_request_bytes = tick.largest_request_bytes;
     guard.observe(record.observation, tick.at_s);
     record.decision = *guard.decision();
-    record.internals = guard.internals();
+    record.internals = sim::owned(guard.internals());
     if (record.decision.state != before) {
       out.transitions.push_back(
           {tick.at_s, before, record.decision.state, std::string(record.decision.why)});
@@ -246,8 +245,8 @@ void print_json(const Trace& trace, const std::vector<Replay>& replays, std::ost
                                          {"connections_max", e.connections_max},
                                          {"rate_per_s", e.rate_per_s}});
       }
-      for (const Strategy::Threshold& value : tick.internals) {
-        decision["internals"][std::string(value.name)] = value.value;
+      for (const auto& [name, value] : tick.internals) {
+        decision["internals"][name] = value;
       }
       row["decisions"].push_back(std::move(decision));
     }
@@ -277,7 +276,7 @@ int run_replay(const ReplayOptions& options, std::ostream& out, std::ostream& er
   const sim::Scenario scenario = cli::scenario_of(*trace);
   std::vector<cli::Replay> replays;
   for (const sim::Contender& contender : *contenders) {
-    auto guard = contender.make(scenario);
+    const auto guard = contender.make(scenario);
     if (guard->decision() == nullptr) {
       return failed(
           fmt::format("{} decides nothing, so there is nothing to replay: name a strategy",
@@ -285,7 +284,6 @@ int run_replay(const ReplayOptions& options, std::ostream& out, std::ostream& er
           kExitUsage);
     }
     replays.push_back(cli::replay(contender.name, *guard, *trace));
-    replays.back().guard = std::move(guard);
   }
   switch (options.output) {
     case ReplayOptions::Output::kCsv:

@@ -345,7 +345,7 @@ class Experiment final : public PodEvents {
       Observation& o = observations_.front().second;
       guard_.observe(o, now_s_);
       if (keeps_ticks_ && guard_.decision() != nullptr) {
-        outcome_.ticks.push_back({std::move(o), *guard_.decision(), guard_.internals()});
+        outcome_.ticks.push_back({std::move(o), *guard_.decision(), owned(guard_.internals())});
       }
       observations_.pop_front();
     }

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "headgate/strategy.h"
@@ -12,11 +15,19 @@
 
 namespace headgate::sim {
 
+/// Strategy::internals() with names of its own: the strategy may be gone when they are read.
+using Internals = std::map<std::string, double, std::less<>>;
+[[nodiscard]] inline Internals owned(const std::vector<Strategy::Threshold>& values) {
+  Internals out;
+  for (const Strategy::Threshold& one : values) out.emplace(one.name, one.value);
+  return out;
+}
+
 /// One tick of the agent: what it read, and what followed.
 struct TickRecord {
   Observation observation;
   Decision decision;
-  std::vector<Strategy::Threshold> internals;
+  Internals internals;
 };
 
 struct RunOptions {

@@ -86,9 +86,7 @@ std::vector<TickRecord> ticks_of(const Scenario& s, const Form& form) {
 }
 
 double internal(const TickRecord& tick, std::string_view name) {
-  for (const auto& value : tick.internals) {
-    if (value.name == name) return value.value;
-  }
+  if (const auto it = tick.internals.find(name); it != tick.internals.end()) return it->second;
   ADD_FAILURE() << "no internal " << name;
   return 0;
 }
