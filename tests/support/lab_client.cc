@@ -133,16 +133,19 @@ class Driver {
     flight.index = index;
     flight.began = Clock::now();
     report_.attempts.emplace_back().began = since(start_);
-    flight.fd.reset(::socket(to_.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!flight.fd || !bind_source(flight.fd.get(), index)) {
-      finish(flight, Outcome::kOther, errno);
+    int error = open_and_connect(flight, index);
+    // The client itself still holds an earlier connection from this port (its last ACK is under
+    // way): nothing was sent. This attempt and all later ones take the next port.
+    for (unsigned skipped = 1; error == EADDRNOTAVAIL && skipped < options_.source_ports;
+         ++skipped) {
+      ++ports_skipped_;
+      error = open_and_connect(flight, index);
+    }
+    if (error != 0) {
+      finish(flight, flight.fd ? outcome_of(error) : Outcome::kOther, error);
       return;
     }
     const int fd = flight.fd.get();
-    if (::connect(fd, to_.get(), to_.length) != 0 && errno != EINPROGRESS) {
-      finish(flight, outcome_of(errno), errno);
-      return;
-    }
     epoll_event event{};
     event.events = EPOLLOUT;
     event.data.fd = fd;
@@ -154,6 +157,15 @@ class Driver {
     flights_.emplace(fd, std::move(flight));
   }
 
+  /// 0: under way; else errno.
+  int open_and_connect(Flight& flight, std::size_t index) {
+    flight.fd.reset(::socket(to_.family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const bool under_way =
+        flight.fd && bind_source(flight.fd.get(), index) &&
+        (::connect(flight.fd.get(), to_.get(), to_.length) == 0 || errno == EINPROGRESS);
+    return under_way ? 0 : errno;
+  }
+
   bool bind_source(int fd, std::size_t index) {
     if (sources_.empty()) {
       return true;
@@ -161,8 +173,9 @@ class Driver {
     Address from = sources_[index % sources_.size()];
     const int one = 1;
     if (options_.source_port != 0) {
-      const auto port = static_cast<std::uint16_t>(
-          options_.source_port + (index / sources_.size()) % options_.source_ports);
+      const auto port = static_cast<std::uint16_t>(options_.source_port +
+                                                   (index / sources_.size() + ports_skipped_) %
+                                                       options_.source_ports);
       reinterpret_cast<sockaddr_in*>(&from.storage)->sin_port = htons(port);  // same in sin6
       if (::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) != 0) {
         return false;
@@ -298,6 +311,7 @@ class Driver {
   Clock::time_point start_;
   ConnectReport report_;
   std::unordered_map<int, Flight> flights_;
+  unsigned ports_skipped_ = 0;
   std::deque<Deadline> deadlines_;  // in order: all have the same time limit
 };
 
