@@ -16,102 +16,31 @@ namespace headgate {
 
 Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
                            std::uint32_t netns, bool host_netns) {
-  if (const auto it = instances_.find(target); it != instances_.end()) {
-    ++it->second.holders;
-    return {};
-  }
-  const auto attach = [&]() -> Result<Instance> {
-    if (unified_root_.empty()) {
-      return tl::unexpected<Error>(no_unified("connections in flight are not known"));
-    }
-    if (maps_.is_detached()) {
-      return tl::unexpected<Error>(no_maps());
-    }
-    Instance instance;
-    instance.where = cgroup_path;
-    std::string directory = unified_root_ + cgroup_path;
-    if (!holds_processes(directory, true)) {
-      // On a hybrid host a process may be in the v1 groups of its service only. From the root its
-      // connections are told by address and port, which is safe in the host's namespace alone.
-      if (!host_netns) {
-        return fail(fmt::format(
-            "no process of {} is in the v2 tree ({}): connections in flight are not known; put the "
-            "processes into the same group there",
-            cgroup_path, unified_root_));
-      }
-      instance.where = "/";
-      directory = unified_root_;
-    }
-    auto cgroup = open_cgroup(directory);
-    if (!cgroup) {
-      return tl::unexpected<Error>(cgroup.error());
-    }
-    auto program = load_program(Program::kSockOps, {netns, target}, maps_);
-    if (!program) {
-      return tl::unexpected<Error>(program.error());
-    }
-    instance.pin_name = fmt::format("sock_ops-{}-{}", cgroup->id, target);
-    auto link = Link::attach(*program, cgroup->fd.get(), BPF_CGROUP_SOCK_OPS, cgroup->id, pins_,
-                             instance.pin_name);
-    if (!link) {
-      return tl::unexpected<Error>(link.error());
-    }
-    instance.program = std::move(*program);
-    instance.program.fd.reset();
-    instance.link = std::move(*link);
-    return instance;
-  };
-  auto instance = attach();
-  if (!instance) {
-    failed_[target] = instance.error();
-    ++attach_errors_[instance.error().sys_errno];
-    return tl::unexpected<Error>(instance.error());
-  }
-  failed_.erase(target);
-  instances_.emplace(target, std::move(*instance));
-  return {};
-}
-
-void SockOpsHook::release(std::uint32_t target) {
-  const auto it = instances_.find(target);
-  if (it != instances_.end() && --it->second.holders <= 0) {
-    it->second.link.detach();
-    instances_.erase(it);
-  }
-}
-
-void SockOpsHook::detach_all() {
-  for (auto& [target, instance] : instances_) {
-    instance.link.detach();
-  }
-  instances_.clear();
-}
-
-bool SockOpsHook::attached(std::uint32_t target) const { return instances_.count(target) != 0; }
-
-HookStatus SockOpsHook::status(std::uint32_t target) const {
-  HookStatus out;
-  out.hook = "sock_ops";
-  const auto it = instances_.find(target);
-  if (it != instances_.end()) {
-    out.where = "cgroup " + it->second.where;
-    out.mode = it->second.link.adopted() ? "adopted" : "attached";
-    out.variant = it->second.program.variant;
-    out.program_id = it->second.program.id;
-    return out;
-  }
-  out.mode = "off";
-  if (const auto error = failed_.find(target); error != failed_.end()) {
-    out.sys_errno = error->second.sys_errno;
-    out.problem = with_remedy(error->second);
-  }
-  return out;
-}
-
-void SockOpsHook::add_pin_names(std::vector<std::string>& names) const {
-  for (const auto& [target, instance] : instances_) {
-    names.push_back(instance.pin_name);
-  }
+  return hold_by(target, "connections in flight are not known",
+                 [&](Instance& instance) -> Result<> {
+                   instance.where = cgroup_path;
+                   std::string directory = unified_root() + cgroup_path;
+                   if (!holds_processes(directory, true)) {
+                     // On a hybrid host a process may be in the v1 groups of its service only. From
+                     // the root its connections are told by address and port, which is safe in the
+                     // host's namespace alone.
+                     if (!host_netns) {
+                       return fail(
+                           fmt::format("no process of {} is in the v2 tree ({}): connections in "
+                                       "flight are not known; put the "
+                                       "processes into the same group there",
+                                       cgroup_path, unified_root()));
+                     }
+                     instance.where = "/";
+                     directory = unified_root();
+                   }
+                   const auto cgroup = open_cgroup(directory);
+                   if (!cgroup) {
+                     return tl::unexpected<Error>(cgroup.error());
+                   }
+                   return add(instance, Program::kSockOps, BPF_CGROUP_SOCK_OPS, "sock_ops", *cgroup,
+                              {netns, target});
+                 });
 }
 
 namespace {

@@ -11,42 +11,22 @@
 
 #include "agent/dataplane/kernel_maps.h"
 #include "agent/dataplane/programs.h"
+#include "agent/hooks/cgroup_programs.h"
 
 namespace headgate {
 
 /// Counts what targets really got (established, in flight, closed, bytes): one instance of
 /// bpf/sock_ops.bpf.c on the v2 cgroup of each target. cgroup-BPF lives in the v2 tree only, also
 /// on a hybrid host; without one (pure v1) this hook is off and in flight is not known.
-class SockOpsHook {
+class SockOpsHook : public CgroupPrograms {
  public:
   SockOpsHook(KernelMaps& maps, const PinDirectory& pins, std::string unified_root)
-      : maps_(maps), pins_(pins), unified_root_(std::move(unified_root)) {}
+      : CgroupPrograms("sock_ops", maps, pins, std::move(unified_root)) {}
 
   /// Attaches to the target's cgroup, or to the root of the tree where its processes are there.
   /// `target`: its slot. Errors: no v2 tree, no right, processes of another namespace in the root.
   [[nodiscard]] Result<> hold(std::uint32_t target, const std::string& cgroup_path,
                               std::uint32_t netns, bool host_netns);
-  void release(std::uint32_t target);
-  void detach_all();
-  [[nodiscard]] bool attached(std::uint32_t target) const;
-  [[nodiscard]] HookStatus status(std::uint32_t target) const;
-  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
-  void add_pin_names(std::vector<std::string>& names) const;
-
- private:
-  struct Instance {
-    int holders = 1;
-    std::string where;
-    std::string pin_name;
-    LoadedProgram program;
-    Link link;
-  };
-  KernelMaps& maps_;
-  const PinDirectory& pins_;
-  std::string unified_root_;
-  std::map<std::uint32_t, Instance> instances_;
-  std::map<std::uint32_t, Error> failed_;
-  std::map<int, std::uint64_t> attach_errors_;
 };
 
 /// Notes the node's own connects (bpf/node_connects.bpf.c), so that probes are exempt exactly. Sits
