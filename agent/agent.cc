@@ -155,14 +155,14 @@ void Agent::discover(Instant now) {
     });
     instances.erase(gone, instances.end());
     // Looking walks /proc and the trees; what is there tells by itself when it goes.
-    const Duration every = instances.empty() ? kLookForAbsent : kLookForMore;
-    if (configured.looked_at == Instant{} || now - configured.looked_at >= every) {
+    const auto due_at = [&] {
+      return configured.looked_at + (instances.empty() ? kLookForAbsent : kLookForMore);
+    };
+    if (configured.looked_at == Instant{} || now >= due_at()) {
       configured.looked_at = now;
       look_for(configured, shared, now);
     }
-    discover_at_ =
-        std::min(discover_at_, configured.looked_at +
-                                   (instances.empty() ? kLookForAbsent : Duration(kLookForMore)));
+    discover_at_ = std::min(discover_at_, due_at());
   }
   running_.clear();
   running_slots_.clear();
@@ -226,7 +226,6 @@ void Agent::once_a_second(Instant now) {
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {
       instance->refresh(now);
-      instance->mark_second(now);
     }
   }
   if (now - active_since_ >= kOrphansAfterStart &&
@@ -326,8 +325,7 @@ Result<> Agent::start_kernel_side(Instant now) {
   active_since_ = now;
   auto maps = KernelMaps::open(pins_);
   if (!maps) {
-    // Better to watch and say so than not to run: nothing is refused, and doctor knows the
-    // remedy.
+    // Better to watch and say so than not to run: nothing is refused, and doctor knows the remedy.
     degrade(with_remedy(maps.error()) + ": nothing can be refused, targets are observed only");
     maps = KernelMaps::detached();
     if (!maps) {

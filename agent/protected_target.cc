@@ -244,9 +244,11 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
                       config_.memory.open,
                       config_.memory.close};
   input.live_bytes_known = counts_payload_;
-  input.live_bytes =
+  live_bytes_seen_ =
       live_bytes(shared_.maps.target_state(slot_), shared_.maps.target_policy(slot_).live_base);
-  input.largest_request_bytes = largest_request_bytes();
+  largest_request_seen_ = largest_request_bytes();
+  input.live_bytes = live_bytes_seen_;
+  input.largest_request_bytes = largest_request_seen_;
   strategy_->decide(input, decision_);
   bound_live_bytes();
   // A budget or a cap refuses only what comes: whether it did is in the kernel's counters, which
@@ -269,9 +271,8 @@ void ProtectedTarget::record_tick() {
   TraceTick tick;
   tick.signals = deriver_.signals();
   tick.live_bytes_known = counts_payload_;
-  tick.live_bytes =
-      live_bytes(shared_.maps.target_state(slot_), shared_.maps.target_policy(slot_).live_base);
-  tick.largest_request_bytes = largest_request_bytes();
+  tick.live_bytes = live_bytes_seen_;
+  tick.largest_request_bytes = largest_request_seen_;
   for (const EndpointInput& input : inputs_) {
     tick.endpoints.push_back(input.activity);
   }
@@ -446,7 +447,7 @@ void ProtectedTarget::bound_live_bytes() {
     decision_.live_bytes_max = 0;
   }
   if (decision_.live_bytes_max > 0) {
-    decision_.live_bytes_max = std::max(decision_.live_bytes_max, 2 * largest_request_bytes());
+    decision_.live_bytes_max = std::max(decision_.live_bytes_max, 2 * largest_request_seen_);
   }
 }
 
@@ -574,6 +575,7 @@ void ProtectedTarget::refresh(Instant now) {
   if (!legacy_settled_) {
     count_legacy();
   }
+  mark_second(now);
 }
 
 void ProtectedTarget::look(Instant now) {

@@ -75,13 +75,12 @@ class ProtectedTarget {
   [[nodiscard]] std::span<const std::uint32_t> endpoint_slots() const { return slots_; }
   /// Where it does not rest, and when its states have been read. False: its cgroup is gone.
   [[nodiscard]] bool tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
+  /// Once a second: what need not be done each tick.
   void refresh(Instant now);
   /// Which namespaces, listeners and sources are its own now; attaches what has come. A program for
   /// a new namespace takes the verifier a tenth of a second and more.
   [[nodiscard]] bool wants_look(Instant now) const { return now >= look_again_at_; }
   void look(Instant now);
-  /// Once a second: notes the counters, for the rates of snapshot().
-  void mark_second(Instant now);
   /// Right after open: decides on what was inherited, so that no tick passes without a policy.
   void begin(Instant now, std::uint32_t generation);
   /// A reload opens targets anew over the old slots: what was learned goes over.
@@ -136,6 +135,8 @@ class ProtectedTarget {
   void hold_payload();
   [[nodiscard]] Rest& rest() { return shared_.rests[slot_]; }
   void plan_rest();
+  /// Notes the counters, for the rates of snapshot().
+  void mark_second(Instant now);
   void record_tick();
   void decide(Instant now, const Signals& signals);
   void publish(Instant now, std::uint32_t generation);
@@ -182,6 +183,9 @@ class ProtectedTarget {
   std::unique_ptr<Strategy> strategy_;
   std::vector<EndpointInput> inputs_;
   Decision decision_;
+  // As the strategy saw them in the last tick.
+  std::uint64_t live_bytes_seen_ = 0;
+  std::uint64_t largest_request_seen_ = 0;
   bool had_no_room_ = false;  ///< for some attempt since the tick before
   BlastRadius blast_radius_;
   std::unique_ptr<Recorder> recorder_;  ///< nullptr: nobody records
