@@ -141,11 +141,7 @@ StrategyInfo aimd_info() {
   info.name = "aimd";
   info.doc = "limit on live connections: additive rise, multiplicative fall by CPU";
   info.params = kParams;
-  info.check = [](const Params& params) -> std::string {
-    return number_of(params, kParams, "limit_min") > number_of(params, kParams, "limit_max")
-               ? "limit_max must not be below limit_min"
-               : "";
-  };
+  info.check = [](const Params& params) -> std::string { return check_limits(params, kParams); };
   info.make = [](const Params& params) -> std::unique_ptr<Strategy> {
     const auto number = [&](std::string_view name) { return number_of(params, kParams, name); };
     const double limit_min = number("limit_min");

@@ -171,11 +171,7 @@ StrategyInfo gradient_info() {
   info.name = "gradient";
   info.doc = "Netflix Gradient2: in-flight limit from the gradient of the latency";
   info.params = kParams;
-  info.check = [](const Params& params) -> std::string {
-    return number_of(params, kParams, "limit_min") > number_of(params, kParams, "limit_max")
-               ? "limit_max must not be below limit_min"
-               : "";
-  };
+  info.check = [](const Params& params) -> std::string { return check_limits(params, kParams); };
   info.make = [](const Params& params) -> std::unique_ptr<Strategy> {
     const auto number = [&](std::string_view name) { return number_of(params, kParams, name); };
     const double limit_min = number("limit_min");

@@ -33,4 +33,10 @@ std::string_view word_of(const Params& params, std::span<const ParamSpec> specs,
   return word == spec->words.end() ? spec->default_word : *word;
 }
 
+std::string check_limits(const Params& params, std::span<const ParamSpec> specs) {
+  return number_of(params, specs, "limit_min") > number_of(params, specs, "limit_max")
+             ? "limit_max must not be below limit_min"
+             : "";
+}
+
 }  // namespace headgate

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "headgate/params.h"
@@ -17,5 +18,9 @@ namespace headgate {
 /// The same for a word; what is not in the row's list is its default.
 [[nodiscard]] std::string_view word_of(const Params& params, std::span<const ParamSpec> specs,
                                        std::string_view name);
+
+/// For StrategyInfo::check of a law with limit_min and limit_max: a sentence where they are the
+/// wrong way round.
+[[nodiscard]] std::string check_limits(const Params& params, std::span<const ParamSpec> specs);
 
 }  // namespace headgate
