@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "headgate/smoothed.h"
+#include "headgate/units.h"
 
 #include "agent/signals/signals.h"
 
@@ -24,7 +25,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kMagic = "# headgate-trace ";
 constexpr int kVersion = 1;
-constexpr double kBytesPerKb = 1024;
 constexpr std::size_t kMostEndpoints = 64;
 /// Any instant but the epoch, which means "never" to some.
 constexpr Instant kBegin{std::chrono::seconds(1000)};

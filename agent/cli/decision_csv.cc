@@ -9,10 +9,10 @@
 
 #include <fmt/format.h>
 
+#include "headgate/units.h"
+
 namespace headgate::cli {
 namespace {
-
-constexpr double kBytesPerKb = 1024;
 
 std::optional<double> internal(const sim::TickRecord& tick, std::string_view name) {
   const auto it = tick.internals.find(name);

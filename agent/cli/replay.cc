@@ -14,6 +14,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "headgate/units.h"
+
 #include "agent/cli/decision_csv.h"
 #include "agent/cli/failure.h"
 #include "agent/cli/table.h"
@@ -100,8 +102,9 @@ void play(const TraceTick& tick, sim::Guard& guard, std::vector<double>& admitte
   for (std::size_t i = 0; i < tick.endpoints.size(); ++i) {
     const EndpointActivity& a = tick.endpoints[i];
     const auto came = static_cast<double>(a.offered);
-    const double size_kb =
-        a.sizes_known && a.offered > 0 ? static_cast<double>(a.offered_bytes) / 1024 / came : 0;
+    const double size_kb = a.sizes_known && a.offered > 0
+                               ? static_cast<double>(a.offered_bytes) / kBytesPerKb / came
+                               : 0;
     for (std::uint64_t n = 0; n < a.offered; ++n) {
       due.push_back({tick.at_s - interval_s * (1 - (static_cast<double>(n) + 0.5) / came),
                      static_cast<std::uint32_t>(i), size_kb});

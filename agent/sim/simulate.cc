@@ -7,6 +7,8 @@
 #include <queue>
 #include <utility>
 
+#include "headgate/units.h"
+
 #include "agent/signals/signals.h"
 #include "agent/sim/clock.h"
 #include "agent/sim/pod.h"
@@ -15,7 +17,6 @@
 namespace headgate::sim {
 namespace {
 
-constexpr double kBytesPerKb = 1024;
 constexpr double kBytesPerMib = 1024 * 1024;
 /// With an early answer a request is seen from outside for its decoding only, by half the workers
 /// at a time.

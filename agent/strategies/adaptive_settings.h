@@ -7,9 +7,6 @@
 
 namespace headgate::adaptive {
 
-/// The kernel charges whole kilobytes, bytes >> 10.
-inline constexpr double kBytesPerKb = 1024.0;
-
 /// Soft: the capacity can be exceeded. Auto: hard until that is seen.
 enum class Quota : std::uint8_t { kAuto, kHard, kSoft };
 

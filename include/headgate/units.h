@@ -14,6 +14,9 @@ struct Ratio {
   auto operator<=>(const Ratio&) const = default;
 };
 
+/// What `kb` means wherever it is said: the kernel charges whole kilobytes, bytes >> 10.
+inline constexpr double kBytesPerKb = 1024;
+
 /// A share in [0, 1]. Out-of-range is clamped; NaN becomes the value that lets traffic pass, which
 /// the caller chooses by which constructor it uses.
 class Probability {
