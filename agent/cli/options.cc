@@ -503,6 +503,32 @@ Result<std::uint64_t> count_of(const Parser& parser, const char* flag, const std
   return integer->value;
 }
 
+/// --target: a share of the capacity to use.
+Result<double> share_of(const Parser& parser, const std::string& text) {
+  const auto share = parse_plain_number(text);
+  if (!share || *share < 0.05 || *share > 1.5) {
+    return parser.error(
+        fmt::format("--target: '{}' is not a number from 0.05 to 1.5", printable(text)));
+  }
+  return *share;
+}
+
+/// --profile: true = that of the specification.
+Result<bool> is_spec(const Parser& parser, const std::string& text) {
+  if (text != "default" && text != "spec") {
+    return parser.error(
+        fmt::format("--profile: '{}' is not one of default, spec", printable(text)));
+  }
+  return text == "spec";
+}
+
+/// --csv, --json, or none of them.
+template <class Output>
+Result<Output> output_of(const Parser& parser, bool csv, bool json) {
+  if (csv && json) return parser.error("--csv and --json exclude each other");
+  return csv ? Output::kCsv : json ? Output::kJson : Output::kTable;
+}
+
 Result<Command> parse_simulate(Arguments arguments, const Environment& environment) {
   constexpr std::uint64_t kMostSeed = 1'000'000'000'000;
   constexpr std::uint64_t kMostRuns = 100'000;
@@ -539,17 +565,12 @@ Result<Command> parse_simulate(Arguments arguments, const Environment& environme
   if (*done) return Command(std::move(**done));
 
   o.strategies = split(strategy, ',');
-  const auto target_value = parse_plain_number(target);
-  if (!target_value || *target_value < 0.05 || *target_value > 1.5) {
-    return parser.error(
-        fmt::format("--target: '{}' is not a number from 0.05 to 1.5", printable(target)));
-  }
-  o.target = *target_value;
-  if (profile != "default" && profile != "spec") {
-    return parser.error(
-        fmt::format("--profile: '{}' is not one of default, spec", printable(profile)));
-  }
-  o.spec_profile = profile == "spec";
+  const auto share = share_of(parser, target);
+  if (!share) return tl::unexpected<Error>(share.error());
+  o.target = *share;
+  const auto spec = is_spec(parser, profile);
+  if (!spec) return tl::unexpected<Error>(spec.error());
+  o.spec_profile = *spec;
   const auto take = [&](const char* flag, const std::string& text, std::uint64_t minimum,
                         std::uint64_t maximum, auto& into) -> Result<> {
     const auto value = count_of(parser, flag, text, minimum, maximum);
@@ -563,10 +584,9 @@ Result<Command> parse_simulate(Arguments arguments, const Environment& environme
         take("seed", seed, 0, kMostSeed, o.fuzz_seed)}) {
     if (!taken) return tl::unexpected<Error>(taken.error());
   }
-  if (csv && json) return parser.error("--csv and --json exclude each other");
-  o.output = csv    ? SimulateOptions::Output::kCsv
-             : json ? SimulateOptions::Output::kJson
-                    : SimulateOptions::Output::kTable;
+  const auto output = output_of<SimulateOptions::Output>(parser, csv, json);
+  if (!output) return tl::unexpected<Error>(output.error());
+  o.output = *output;
   if (!o.plot.empty() && !o.plot.ends_with(".svg") && !o.plot.ends_with(".html")) {
     return parser.error(
         fmt::format("--plot: '{}' ends neither in .svg nor in .html", printable(o.plot)));
@@ -614,21 +634,16 @@ Result<Command> parse_replay(Arguments arguments, const Environment& environment
   o.file = files.front();
   if (!strategy.empty()) o.strategies = split(strategy, ',');
   if (!target.empty()) {
-    o.target = parse_plain_number(target);
-    if (!o.target || *o.target < 0.05 || *o.target > 1.5) {
-      return parser.error(
-          fmt::format("--target: '{}' is not a number from 0.05 to 1.5", printable(target)));
-    }
+    const auto share = share_of(parser, target);
+    if (!share) return tl::unexpected<Error>(share.error());
+    o.target = *share;
   }
-  if (profile != "default" && profile != "spec") {
-    return parser.error(
-        fmt::format("--profile: '{}' is not one of default, spec", printable(profile)));
-  }
-  o.spec_profile = profile == "spec";
-  if (csv && json) return parser.error("--csv and --json exclude each other");
-  o.output = csv    ? ReplayOptions::Output::kCsv
-             : json ? ReplayOptions::Output::kJson
-                    : ReplayOptions::Output::kTable;
+  const auto spec = is_spec(parser, profile);
+  if (!spec) return tl::unexpected<Error>(spec.error());
+  o.spec_profile = *spec;
+  const auto output = output_of<ReplayOptions::Output>(parser, csv, json);
+  if (!output) return tl::unexpected<Error>(output.error());
+  o.output = *output;
   return Command(std::move(o));
 }
 
