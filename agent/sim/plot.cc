@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include "agent/base/markup.h"
+
 namespace headgate::sim {
 namespace {
 
@@ -34,20 +36,6 @@ constexpr std::string_view kBacklog = "#e69f00";
 
 /// More of what is offered than this times the capacity is cut off: else nothing else can be seen.
 constexpr double kMostOfCapacity = 4;
-
-std::string escape(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
 
 /// A round number not below `value`: 1, 2 or 5 times a power of ten.
 double round_up(double value) {
@@ -90,7 +78,7 @@ class Panel {
 
   void label(std::string_view text) {
     out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"p\">{}</text>\n", left_, top_ - 5,
-                        escape(text));
+                        escape_markup(text));
   }
   void overload(double from_s, double to_s) {
     const double right = std::min(to_s, duration_s_);
@@ -155,9 +143,9 @@ void draw_row(const PlotRow& row, double top, std::string& out) {
       "<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"t\">{}, {}</text>\n"
       "<text x=\"{:.1f}\" y=\"{:.1f}\">goodput {:.3f}, p99 {:.0f} ms, peak backlog {:.2f} s, "
       "danger {:.1f} s, refused {:.1f} %, kills {}</text>\n",
-      kMargin, top + 12, escape(s.name), escape(row.contender), kMargin + 260, top + 12, m.goodput,
-      m.p99_delay_ms, m.peak_backlog_s / s.capacity_cores, m.danger_s, 100 * m.refused_share,
-      m.oom_kills);
+      kMargin, top + 12, escape_markup(s.name), escape_markup(row.contender), kMargin + 260,
+      top + 12, m.goodput, m.p99_delay_ms, m.peak_backlog_s / s.capacity_cores, m.danger_s,
+      100 * m.refused_share, m.oom_kills);
 
   const double panel_top = top + kTitle;
   const double peak = std::max(most(row.windows, offered), most(row.windows, admitted));

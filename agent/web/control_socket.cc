@@ -24,6 +24,7 @@
 
 #include "agent/base/log.h"
 #include "agent/base/unique_fd.h"
+#include "agent/web/accept.h"
 
 namespace headgate {
 namespace {
@@ -285,12 +286,8 @@ class UnixControlServer final : public ControlServer {
   }
 
   void accept_new() {
-    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd = accept_client(listener_.get());
     if (!fd) {
-      if (errno == EMFILE || errno == ENFILE) {
-        // The pending connection stays readable; without a pause this would spin.
-        std::this_thread::sleep_for(milliseconds(100));
-      }
       return;
     }
     if (peers_.size() >= kPeersMax) {

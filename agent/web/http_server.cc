@@ -20,6 +20,7 @@
 
 #include "agent/base/log.h"
 #include "agent/base/unique_fd.h"
+#include "agent/web/accept.h"
 
 namespace headgate::web {
 namespace {
@@ -196,12 +197,8 @@ class PollServer final : public HttpServer {
   }
 
   void accept_new() {
-    UniqueFd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    UniqueFd fd = accept_client(listener_.get());
     if (!fd) {
-      if (errno == EMFILE || errno == ENFILE) {
-        // The pending connection stays readable; without a pause this would spin.
-        std::this_thread::sleep_for(milliseconds(100));
-      }
       return;
     }
     if (connections_.size() >= limits_.connections_max) {

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "agent/base/markup.h"
 #include "deploy/demo/report.h"
 
 namespace headgate::demo {
@@ -52,20 +53,6 @@ struct Chart {
   std::function<std::vector<Series>(const Run&)> series;
   std::vector<std::pair<std::string, std::string>> legend;  ///< class, word
 };
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  }
-  return out;
-}
 
 double nice_ceiling(double value) {
   const double power = std::pow(10, std::floor(std::log10(std::max(value, 1e-9))));
@@ -203,7 +190,7 @@ std::string svg(const Chart& chart, const Run& run) {
     fmt::format_to(std::back_inserter(out), format, std::forward<T>(args)...);
   };
   put("<svg viewBox=\"0 0 {:.0f} {:.0f}\" role=\"img\" aria-label=\"{}, {}\">", kWidth,
-      kTop + kPlot + kBottom, escaped(chart.title),
+      kTop + kPlot + kBottom, escape_markup(chart.title),
       run.with_headgate ? "with Headgate" : "without Headgate");
   double begin_s = 0;
   for (const Phase& p : run.phases) {
@@ -218,13 +205,14 @@ std::string svg(const Chart& chart, const Run& run) {
                                                            : p.label;
     put("<rect class=\"band {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>"
         "<text class=\"phase\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-        kind, from, kTop, to - from, kPlot, (from + to) / 2, kTop - 7, escaped(label));
+        kind, from, kTop, to - from, kPlot, (from + to) / 2, kTop - 7, escape_markup(label));
     begin_s += p.seconds;
   }
   for (const auto& [value, label] : chart.axis.ticks) {
     put("<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
         "<text class=\"tick\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-        kLeft, kWidth - kRight, y(value), y(value), kLeft - 6, y(value) + 3.5, escaped(label));
+        kLeft, kWidth - kRight, y(value), y(value), kLeft - 6, y(value) + 3.5,
+        escape_markup(label));
   }
   for (double t = 0; t <= length_s + 0.01; t += length_s > 40 ? 10 : length_s > 15 ? 5 : 1) {
     put("<text class=\"time\" x=\"{:.1f}\" y=\"{:.1f}\">{:.0f} s</text>", x(t), kTop + kPlot + 15,
@@ -242,13 +230,14 @@ std::string svg(const Chart& chart, const Run& run) {
     }
     put("<g class=\"restart\"><title>{:.1f} s: {}, started again</title><line x1=\"{:.1f}\" "
         "x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><path d=\"M{:.1f} {:.1f}l-5 -8h10z\"/></g>",
-        r.t_s, r.oom ? "killed, out of memory" : escaped(r.how), x(r.t_s), x(r.t_s), kTop,
+        r.t_s, r.oom ? "killed, out of memory" : escape_markup(r.how), x(r.t_s), x(r.t_s), kTop,
         kTop + kPlot, x(r.t_s), kTop + 8);
   }
   for (const Mark& mark : chart.marks) {
     put("<line class=\"mark\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
         "<text class=\"marktext\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>",
-        kLeft, kWidth - kRight, y(mark.y), y(mark.y), kLeft + 5, y(mark.y) - 4, escaped(mark.text));
+        kLeft, kWidth - kRight, y(mark.y), y(mark.y), kLeft + 5, y(mark.y) - 4,
+        escape_markup(mark.text));
   }
   out += "</svg>";
   return out;
@@ -457,21 +446,21 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
   put("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
       "content=\"width=device-width,initial-scale=1\"><title>Headgate demo: {}</title><style>{}"
       "</style></head><body><main>",
-      escaped(outcomes.subject_title), kStyle);
+      escape_markup(outcomes.subject_title), kStyle);
   put("<h1>An overloaded collector, without and with Headgate</h1><p class=\"lead\">{} in {:g} "
       "cores "
       "and {} MiB. It can serve {:.0f} requests per second; the same clients ask it for 60 %, "
       "three "
       "times and ten times of that, and for 60 % at {:.1f} times the cost. Same arrivals in both "
       "runs.</p>",
-      escaped(outcomes.subject_title), limits.cpu_cores, limits.memory_bytes >> 20,
+      escape_markup(outcomes.subject_title), limits.cpu_cores, limits.memory_bytes >> 20,
       c.capacity_per_s, c.heavy_cost_s / c.light_cost_s);
   put("<p class=\"verdict {}\">{}</p>",
       verdict.checks.empty()                        ? "plain"
       : verdict.conclusion == Conclusion::kSaved    ? "saved"
       : verdict.conclusion == Conclusion::kNotSaved ? "not"
                                                     : "doubt",
-      escaped(verdict.sentence));
+      escape_markup(verdict.sentence));
 
   const auto card = [&](std::string_view title, const auto& value) {
     put("<div class=\"card\"><h3>{}</h3>", title);
@@ -511,10 +500,10 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
   }
   put("</div>");
   for (const Chart& chart : charts(outcomes, options)) {
-    put("<h2>{}<small>{}</small><span class=\"legend\">", escaped(chart.title),
-        escaped(chart.unit));
+    put("<h2>{}<small>{}</small><span class=\"legend\">", escape_markup(chart.title),
+        escape_markup(chart.unit));
     for (const auto& [css, text] : chart.legend) {
-      put("<span><i class=\"{}\"></i>{}</span>", css, escaped(text));
+      put("<span><i class=\"{}\"></i>{}</span>", css, escape_markup(text));
     }
     put("</span></h2><div class=\"{}\">", pair);
     for (const Run* run : runs) {
@@ -537,7 +526,7 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
           "<td>{}</td><td>{:.1f} %</td><td>{:.1f} %</td><td>{:.0f} %</td><td>{} of {}</td>"
           "<td>{:.0f} MiB</td><td>{}</td><td{}>{}</td></tr>",
           r == 0 ? "first " : "", runs[r]->with_headgate ? "with" : "without",
-          r == 0 ? escaped(s.phase.label) : "", runs[r]->with_headgate ? "with" : "without",
+          r == 0 ? escape_markup(s.phase.label) : "", runs[r]->with_headgate ? "with" : "without",
           offered / s.phase.seconds, starved ? " class=\"bad\"" : "", s.served_per_s,
           latency_cell(s.p50_s, limits.deadline_s), latency_cell(s.p99_s, limits.deadline_s),
           s.refused_ratio * 100,
@@ -555,16 +544,16 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
         "<th>promise</th><th>limit</th><th>measured with Headgate</th></tr>");
     for (const Check& check : verdict.checks) {
       put("<tr><td class=\"{}\">{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-          check.kept ? "good" : "bad", check.kept ? "kept" : "broken", escaped(check.what),
-          escaped(check.promised), escaped(check.measured));
+          check.kept ? "good" : "bad", check.kept ? "kept" : "broken", escape_markup(check.what),
+          escape_markup(check.promised), escape_markup(check.measured));
     }
     put("</table></div>");
   }
   put("<h2>How it was measured</h2><ul class=\"notes\">");
   for (const std::string& doubt : verdict.doubts) {
-    put("<li><b>Doubt:</b> {}.</li>", escaped(doubt));
+    put("<li><b>Doubt:</b> {}.</li>", escape_markup(doubt));
   }
-  put("<li>{}; seed {}.</li>", escaped(outcomes.machine), options.seed);
+  put("<li>{}; seed {}.</li>", escape_markup(outcomes.machine), options.seed);
   put("<li>Capacity: {:.2f} ms of CPU a request of {} units (closed loop, 8 clients, {:.0f} % of "
       "the "
       "quota reached); a request of {} units costs {:.1f} ms.</li>",
