@@ -7,11 +7,17 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <string>
+#include <string_view>
+#include <tuple>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include "headgate/strategy.h"
 
 #include "agent/signals/signals.h"
+#include "strategy_harness.h"
 
 namespace headgate::test {
 
@@ -238,6 +244,33 @@ inline LoopRun run_closed_loop(Strategy& strategy, const LoopSetup& setup) {
     }
   }
   return run;
+}
+
+// ---------------------------------------------------------------- the story that laws are told
+
+inline constexpr double kCost = 0.0036;           // CPU seconds a request
+inline constexpr double kCapacity = 0.5 / kCost;  // 138.9 requests a second
+inline constexpr double kCalm = 0.6 * kCapacity;
+
+/// calm until 10 s, x3 until 20, calm, x10 from 30 to 40, calm, cost x4 from 50 to 60, calm.
+inline LoopRun run_story(std::string_view law, std::uint64_t seed, bool in_flight_known) {
+  const auto strategy = make_strategy(law);
+  LoopSetup setup;
+  setup.cost_s = kCost;
+  setup.seed = seed;
+  setup.in_flight_known = in_flight_known;
+  setup.end_s = 70;
+  setup.rate_per_s = [](double t) {
+    return t >= 10 && t < 20 ? 3 * kCalm : t >= 30 && t < 40 ? 10 * kCalm : kCalm;
+  };
+  setup.cost_factor = [](double t) { return t >= 50 && t < 60 ? 4.0 : 1.0; };
+  return run_closed_loop(*strategy, setup);
+}
+
+/// Of a test over seeds, with and without the count of connections.
+inline std::string story_name(const testing::TestParamInfo<std::tuple<int, bool>>& row) {
+  return "Seed" + std::to_string(std::get<0>(row.param)) +
+         (std::get<1>(row.param) ? "WithInFlight" : "Without");
 }
 
 }  // namespace headgate::test

@@ -10,33 +10,17 @@
 namespace headgate {
 namespace {
 
+using test::kCalm;
+using test::kCapacity;
+using test::kCost;
 using test::LoopRun;
 using test::LoopSetup;
 using test::make_strategy;
 
-constexpr double kCost = 0.0036;           // CPU seconds a request
-constexpr double kCapacity = 0.5 / kCost;  // 138.9 requests a second
-constexpr double kCalm = 0.6 * kCapacity;
-
-/// calm until 10 s, x3 until 20, calm, x10 from 30 to 40, calm, cost x4 from 50 to 60, calm.
-LoopRun run_phases(std::uint64_t seed, bool in_flight_known) {
-  const auto strategy = make_strategy("graded");
-  LoopSetup setup;
-  setup.cost_s = kCost;
-  setup.seed = seed;
-  setup.in_flight_known = in_flight_known;
-  setup.end_s = 70;
-  setup.rate_per_s = [](double t) {
-    return t >= 10 && t < 20 ? 3 * kCalm : t >= 30 && t < 40 ? 10 * kCalm : kCalm;
-  };
-  setup.cost_factor = [](double t) { return t >= 50 && t < 60 ? 4.0 : 1.0; };
-  return test::run_closed_loop(*strategy, setup);
-}
-
 class GradedLoop : public testing::TestWithParam<std::tuple<int, bool>> {
  protected:
-  LoopRun run =
-      run_phases(static_cast<std::uint64_t>(std::get<0>(GetParam())), std::get<1>(GetParam()));
+  LoopRun run = test::run_story("graded", static_cast<std::uint64_t>(std::get<0>(GetParam())),
+                                std::get<1>(GetParam()));
 };
 
 TEST_P(GradedLoop, ServesMostOfTheCapacityAtX3AndX10) {
@@ -60,14 +44,11 @@ TEST_P(GradedLoop, RefusesLittleInCalmPhases) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, GradedLoop, testing::Combine(testing::Range(1, 9), testing::Bool()),
-                         [](const auto& row) {
-                           return "Seed" + std::to_string(std::get<0>(row.param)) +
-                                  (std::get<1>(row.param) ? "WithInFlight" : "Without");
-                         });
+                         test::story_name);
 
 class GradedLoopWithInFlight : public testing::TestWithParam<int> {
  protected:
-  LoopRun run = run_phases(static_cast<std::uint64_t>(GetParam()), true);
+  LoopRun run = test::run_story("graded", static_cast<std::uint64_t>(GetParam()), true);
 };
 
 TEST_P(GradedLoopWithInFlight, KeepsTheQueueShort) {
