@@ -142,6 +142,54 @@ HEADGATE_MAP struct {
 	__type(value, __u64);
 } headgate_pits SEC(".maps");
 
+/* live connections whose requests are looked at, by socket cookie. Never deleted from while they
+ * live: that would lose their unread data. The kernel takes them out when they close.
+ */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_SOCKHASH);
+	__uint(max_entries, HEADGATE_MAX_STREAMS);
+	__type(key, __u64);
+	__type(value, __u64);
+} headgate_streams SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, HEADGATE_STAGE_COUNT);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(__u32));
+} headgate_stream_stages SEC(".maps");
+
+/* ports whose requests are looked at, by endpoint slot */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct headgate_request_port);
+} headgate_request_ports SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, struct headgate_route_key);
+	__type(value, struct headgate_route);
+} headgate_routes SEC(".maps");
+
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2 * HEADGATE_MAX_ENDPOINTS);
+	__type(key, struct headgate_method_key);
+	__type(value, struct headgate_route);
+} headgate_methods SEC(".maps");
+
+/* requests and connections of unknown class, by port and reason */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, struct headgate_unknown_key);
+	__type(value, __u64);
+} headgate_unknowns SEC(".maps");
+
 HEADGATE_MAP struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, HEADGATE_MAX_TARGETS);

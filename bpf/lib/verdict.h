@@ -333,6 +333,10 @@ headgate_resolve(const struct headgate_endpoint_policy *policy,
 		answer.verdict = HEADGATE_DROP;
 		return answer;
 	}
+	if (action >= HEADGATE_ACTION_HTTP_429) {
+		answer.verdict = HEADGATE_ANSWER;
+		return answer;
+	}
 	answer.verdict = HEADGATE_RESET;
 	if (action != HEADGATE_ACTION_DEFER)
 		return answer;

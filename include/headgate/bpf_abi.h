@@ -19,7 +19,7 @@
 
 #include <linux/types.h>
 
-#define HEADGATE_ABI_VERSION 2
+#define HEADGATE_ABI_VERSION 3
 
 #ifdef __cplusplus
 #define HEADGATE_ABI_SIZE(type, bytes) \
@@ -31,6 +31,7 @@
 
 #define HEADGATE_MAX_TARGETS 1024
 #define HEADGATE_MAX_ENDPOINTS 4096
+#define HEADGATE_MAX_STREAMS 65536 /* live connections whose requests are looked at */
 #define HEADGATE_ALWAYS_Q32 (1ULL << 32)
 
 /* Where a verdict's endpoint is looked up: (network namespace, address or any, port, protocol). */
@@ -47,6 +48,8 @@ HEADGATE_ABI_SIZE(headgate_endpoint_key, 24);
  * are bound to addresses (hostNetwork and plain hosts). Its own endpoint field is then not used.
  */
 #define HEADGATE_REF_BY_ADDRESS 1U
+/* The requests on connections to this port are looked at: see headgate_request_port. */
+#define HEADGATE_REF_REQUESTS 2U
 
 struct headgate_endpoint_ref {
   __u32 endpoint; /* slot in the endpoint maps, [0, HEADGATE_MAX_ENDPOINTS) */
@@ -69,10 +72,13 @@ enum headgate_reason {
 
 /* What the client gets for a refusal. One byte a reason in headgate_endpoint_policy.actions. */
 enum headgate_action {
-  HEADGATE_ACTION_RESET = 0, /* TCP RST, for UDP an ICMP error */
-  HEADGATE_ACTION_DEFER = 1, /* silence; the client's kernel tries again, each try is judged */
-  HEADGATE_ACTION_DROP = 2,  /* silence for good (tc, XDP) */
-  HEADGATE_ACTION_COUNT = 3,
+  HEADGATE_ACTION_RESET = 0,    /* TCP RST, for UDP an ICMP error */
+  HEADGATE_ACTION_DEFER = 1,    /* silence; the client's kernel tries again, each try is judged */
+  HEADGATE_ACTION_DROP = 2,     /* silence for good (tc, XDP) */
+  HEADGATE_ACTION_HTTP_429 = 3, /* requests only: answered by the kernel */
+  HEADGATE_ACTION_HTTP_503 = 4, /* the same */
+  HEADGATE_ACTION_GRPC_EXHAUSTED = 5, /* requests only: the server's own RESOURCE_EXHAUSTED */
+  HEADGATE_ACTION_COUNT = 6,
 };
 
 /* What a hook does with one try. */
@@ -81,7 +87,8 @@ enum headgate_verdict {
   HEADGATE_RESET = 1,
   HEADGATE_DEFER = 2,
   HEADGATE_DROP = 3,
-  HEADGATE_VERDICT_COUNT = 4,
+  HEADGATE_ANSWER = 4, /* a request is refused in the form of its action */
+  HEADGATE_VERDICT_COUNT = 5,
 };
 
 /* headgate_endpoint_policy.flags: what is armed. 0 = the gate is idle and the verdict ends there.
@@ -239,9 +246,17 @@ struct headgate_counters {
   __u64 payload_bytes;                       /* cgroup_skb: payload as it comes in, TCP and UDP */
   __u64 responses;                           /* closed connections that carried one request */
   __u64 response_ns;                         /* sum of their lives, established to closed */
-  __u64 reserved;
+  /* Requests, in the slots of routes: there "attempt" is a request, responses and response_ns are
+   * from its first byte to the first byte of its answer (HTTP/1.1), payload_bytes are those of
+   * requests, and `closed` counts the connections that ended with a request in flight.
+   */
+  __u64 answered;         /* refused by an answer of the kernel's, or by one it brings about */
+  __u64 admitted_guarded; /* would have been refused, but this socket must not be answered now */
+  __u64 admitted_bytes;   /* of payload_bytes: requests that were admitted */
+  __u64 recognized;       /* in the slot of the port: connections on which a request was seen */
+  __u64 reserved[5];
 };
-HEADGATE_ABI_SIZE(headgate_counters, 320);
+HEADGATE_ABI_SIZE(headgate_counters, 384);
 
 /* One TCP attempt: key of the tickets and of the ages. */
 struct headgate_flow_key {
@@ -370,6 +385,97 @@ struct headgate_connection {
   __u32 closed;     /* not 0: what comes now is live no more */
 };
 HEADGATE_ABI_SIZE(headgate_connection, 56);
+
+/*
+ * ---- Requests on live connections. sock_ops adds a connection of a port with
+ * HEADGATE_REF_REQUESTS to the SOCKHASH `headgate_streams`, keyed by socket cookie; the program on
+ * that map sees the payload before the server does. Routes have endpoint slots of their own
+ * (HEADGATE_LEVEL_ROUTE); what has no route, or is of unknown class, belongs to the slot `rest`.
+ */
+
+/* The port's side of it, keyed by the port's endpoint slot. Absent: nothing is looked at. */
+struct headgate_request_port {
+  __u32 rest;  /* endpoint slot of requests without a route: the port's rule */
+  __u32 flags; /* HEADGATE_REQUESTS_* */
+  __u32 retry_after_min_s;
+  __u32 retry_after_max_s; /* Retry-After is drawn from [min, max] */
+  __u64 let_through_ns;    /* one request of a connection passes in this time: its idle timer */
+  __u32 first_bytes_max;   /* a first packet larger than this is not answered; [75, 65536] */
+  __u32 generation;
+};
+HEADGATE_ABI_SIZE(headgate_request_port, 32);
+
+#define HEADGATE_REQUESTS_HTTP1 1U  /* paths of HTTP/1.1 are looked up in headgate_routes */
+#define HEADGATE_REQUESTS_HTTP2 2U  /* paths of HTTP/2 are looked up in headgate_methods */
+#define HEADGATE_REQUESTS_REFUSE 4U /* refusals are allowed: self-tests passed, form fits */
+
+/* A path prefix of HTTP/1.1, normalised (RFC 3986 section 6: no query, no empty or "." segment, no
+ * trailing "/", unreserved octets decoded) and ended by "/": longest prefix match ends at a border
+ * of segments. "/" alone is "/". A path longer than the key matches by its beginning.
+ */
+#define HEADGATE_ROUTE_PATH_BYTES 120
+struct headgate_route_key {
+  __u32 prefix_bits; /* 32 + 8 * bytes of the path */
+  __u32 port;        /* the port's endpoint slot */
+  __u8 path[HEADGATE_ROUTE_PATH_BYTES];
+};
+HEADGATE_ABI_SIZE(headgate_route_key, 128);
+
+/* A full gRPC method ("/package.Service/Method") as it stands in a header block: once in plain,
+ * once in the Huffman form of RFC 7541, which is unique. Zero padded.
+ */
+struct headgate_method_key {
+  __u32 port;
+  __u16 bytes;
+  __u8 huffman; /* 1: `path` is the coded form */
+  __u8 reserved;
+  __u8 path[HEADGATE_ROUTE_PATH_BYTES];
+};
+HEADGATE_ABI_SIZE(headgate_method_key, 128);
+
+#define HEADGATE_ROUTE_EXEMPT 1U /* exempt.paths: counted in its slot, never refused */
+#define HEADGATE_ROUTE_UNARY 2U  /* gRPC: exactly one message a call, the only kind to refuse */
+
+struct headgate_route {
+  __u32 endpoint; /* slot that counts it and whose policy it meets */
+  __u32 flags;    /* HEADGATE_ROUTE_* */
+};
+HEADGATE_ABI_SIZE(headgate_route, 8);
+
+/* Why the class of a request, or of the rest of its connection, is unknown. */
+enum headgate_unknown {
+  HEADGATE_UNKNOWN_NONE = 0,
+  HEADGATE_UNKNOWN_NOT_HTTP = 1,  /* the first bytes are neither HTTP/1.1 nor HTTP/2 */
+  HEADGATE_UNKNOWN_TLS = 2,       /* a TLS record: nothing can be seen */
+  HEADGATE_UNKNOWN_OLD = 3,       /* the connection is older than the agent */
+  HEADGATE_UNKNOWN_UPGRADE = 4,   /* Upgrade (h2c, WebSocket) or CONNECT */
+  HEADGATE_UNKNOWN_METHOD = 5,    /* no method of RFC 9110, or not in capitals */
+  HEADGATE_UNKNOWN_TARGET = 6,    /* a request target that is no path: "..", "*", bad %XX */
+  HEADGATE_UNKNOWN_FRAMING = 7,   /* Content-Length and chunked, two lengths, a bad one */
+  HEADGATE_UNKNOWN_SYNTAX = 8,    /* obs-fold, bare CR or LF, a blank before the colon */
+  HEADGATE_UNKNOWN_TOO_LONG = 9,  /* head, path or header block beyond the limits */
+  HEADGATE_UNKNOWN_BUDGET = 10,   /* more steps than the program may take on one packet */
+  HEADGATE_UNKNOWN_PREFACE = 11,  /* HTTP/2: the preface differs */
+  HEADGATE_UNKNOWN_FRAME = 12,    /* HTTP/2: a frame that breaks RFC 9113 */
+  HEADGATE_UNKNOWN_HPACK = 13,    /* HTTP/2: a header block that breaks RFC 7541 */
+  HEADGATE_UNKNOWN_NO_PATH = 14,  /* HTTP/2: the path was not seen (evicted, too old) */
+  HEADGATE_UNKNOWN_PROTOCOL = 15, /* HTTP/2 where HTTP/1.1 is configured, or the reverse */
+  HEADGATE_UNKNOWN_COUNT = 16,
+};
+
+/* How often, per port: HASH {key} -> __u64. */
+struct headgate_unknown_key {
+  __u32 port;
+  __u32 reason; /* enum headgate_unknown */
+};
+HEADGATE_ABI_SIZE(headgate_unknown_key, 8);
+
+/* Slots of the PROG_ARRAY `headgate_stream_stages`: a live socket keeps the program it was given,
+ * so all that is ever to be changed is reached through a tail call.
+ */
+#define HEADGATE_STAGE_HTTP1 0
+#define HEADGATE_STAGE_HTTP2 1
+#define HEADGATE_STAGE_COUNT 8
 
 /* Lives of connections, a histogram per endpoint: quarters of an octave from 2^16 ns (65 us) on.
  * Counts wrap; differences are what counts.
