@@ -10,6 +10,7 @@
 #define HEADGATE_LIB_MAPS_H
 
 #include "lib/common.h"
+#include "lib/stream.h"
 
 #ifdef HEADGATE_DEFINE_MAPS
 #define HEADGATE_MAP
@@ -151,6 +152,15 @@ HEADGATE_MAP struct {
 	__type(key, __u64);
 	__type(value, __u64);
 } headgate_streams SEC(".maps");
+
+/* the same connections, as far as they have been read */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, HEADGATE_MAX_STREAMS);
+	__type(key, __u64);
+	__type(value, struct headgate_stream);
+} headgate_stream_states SEC(".maps");
 
 HEADGATE_MAP struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
