@@ -401,6 +401,10 @@ struct headgate_request_port {
   __u32 retry_after_max_s; /* Retry-After is drawn from [min, max] */
   __u64 let_through_ns;    /* one request of a connection passes in this time: its idle timer */
   __u32 first_bytes_max;   /* a first packet larger than this is not answered; [75, 65536] */
+  /* Changes whenever routes or methods of the port do, and only then: HTTP/2 names a path once and
+   * refers to it for the life of the connection. What was looked up under another generation is
+   * counted where it still belongs, and never refused.
+   */
   __u32 generation;
 };
 HEADGATE_ABI_SIZE(headgate_request_port, 32);
@@ -441,6 +445,25 @@ struct headgate_route {
   __u32 flags;    /* HEADGATE_ROUTE_* */
 };
 HEADGATE_ABI_SIZE(headgate_route, 8);
+
+/* A request of HTTP/2 between its header block and its first DATA, where others come in between. */
+struct headgate_call_key {
+  __u64 cookie; /* of the socket */
+  __u32 stream;
+  __u32 reserved;
+};
+HEADGATE_ABI_SIZE(headgate_call_key, 16);
+
+/* Whose request it is. */
+struct headgate_call {
+  __u16 endpoint;  /* slot of the route; HEADGATE_CALL_REST = the port's rest */
+  __u8 flags;      /* HEADGATE_ROUTE_*, HEADGATE_CALL_NO_PATH */
+  __u8 generation; /* of headgate_request_port, its lower octet, at the look-up */
+};
+HEADGATE_ABI_SIZE(headgate_call, 4);
+
+#define HEADGATE_CALL_REST 0xffffU
+#define HEADGATE_CALL_NO_PATH 0x80U /* no path was seen: of unknown class */
 
 /* Why the class of a request, or of the rest of its connection, is unknown. */
 enum headgate_unknown {

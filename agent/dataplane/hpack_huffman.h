@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace headgate {
+
+/// `text` in the Huffman code of HPACK (RFC 7541, 5.2 and appendix B), padded with ones to an
+/// octet. There is one such form of each string.
+[[nodiscard]] std::string hpack_huffman(std::string_view text);
+
+}  // namespace headgate
