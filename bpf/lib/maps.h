@@ -192,6 +192,14 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_route);
 } headgate_methods SEC(".maps");
 
+/* requests of HTTP/2 that wait for their first DATA while others come in between; lib/http2.h */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct headgate_call_key);
+	__type(value, struct headgate_call);
+} headgate_calls SEC(".maps");
+
 /* requests and connections of unknown class, by port and reason */
 HEADGATE_MAP struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

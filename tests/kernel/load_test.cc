@@ -89,6 +89,15 @@ TEST_F(Load, BothVariantsLoadWhereTheKernelHasAtomics) {
   }
 }
 
+/// Loaded apart from the others: where it is refused, only requests of HTTP/2 go unseen.
+TEST_F(Load, StageHttp2LoadsWhereTheKernelHasBpfLoop) {
+  const Kernel kernel = this_kernel();
+  const bool has_bpf_loop = kernel.major > 5 || (kernel.major == 5 && kernel.minor >= 17);
+  const auto loaded = load_by_name("headgate_stream_http2", 4711, nullptr);
+  EXPECT_EQ(loaded.has_value(), has_bpf_loop)
+      << (loaded ? "loads below 5.17" : loaded.error().message);
+}
+
 TEST_F(Load, CountersAndStatesAreReadWhateverTheKernel) {
   auto maps = KernelMaps::open(PinDirectory::prepare(""));
   ASSERT_TRUE(maps) << maps.error().message;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * Stage HTTP/2 of the program on the live connections of a port: recognises requests (lib/http2.h)
+ * and brings about the refusal of gRPC calls. Entered by tail call, with the connection's state
+ * saying where in the packet to go on.
+ *
+ * Every packet passes. A call is refused by overwriting four octets of it: the length of its
+ * message becomes 2^32 - 1, which is above what its server accepts, and the server's own gRPC stack
+ * answers RESOURCE_EXHAUSTED before it buffers, decompresses or decodes anything. That needs a
+ * server that checks the length first and has a limit below 4 GiB: whoever sets
+ * HEADGATE_REQUESTS_REFUSE on a port of gRPC has made sure of it.
+ *
+ * Needs bpf_loop (Linux 5.17).
+ */
+#include "lib/http2.h"
+#include "lib/request.h"
+#include "lib/stream.h"
+
+/* Steps one packet may take. One of 64 KB in frames of one octet would need eleven times as many;
+ * a request of gRPC needs 30 to 60 beside its payload.
+ */
+#define HEADGATE_HTTP2_STEPS 8192
+
+/* Not 2^31 - 1: a server whose limit is the largest int would take that, and try to allocate it. */
+#define HEADGATE_POISON 0xffffffffU
+
+struct headgate_http2_env {
+	struct __sk_buff *skb;
+	struct headgate_stream *stream;
+	const struct headgate_request_port *port;
+	__u64 cookie;
+};
+
+static __always_inline struct headgate_http2 *headgate_http2_of(struct headgate_stream *stream)
+{
+	_Static_assert(sizeof(stream->http2) == sizeof(struct headgate_http2), "lib/stream.h");
+	return (struct headgate_http2 *)stream->http2;
+}
+
+static __always_inline void headgate_http2_find(struct headgate_http2_env *env,
+						struct headgate_http2 *h,
+						struct headgate_call *call)
+{
+	const struct headgate_route *route;
+
+	h->hpack.key.port = env->stream->port;
+	route = bpf_map_lookup_elem(&headgate_methods, &h->hpack.key);
+	if (!route)
+		return;
+	call->endpoint = (__u16)route->endpoint;
+	call->flags = (__u8)route->flags & ~HEADGATE_CALL_NO_PATH;
+	call->generation = (__u8)env->port->generation;
+}
+
+static __always_inline void headgate_http2_seen(struct headgate_http2_env *env,
+						struct headgate_http2 *h)
+{
+	struct headgate_counters *counters;
+
+	if (h->hpack.call.flags & HEADGATE_CALL_NO_PATH)
+		headgate_count_unknown(env->stream->port, HEADGATE_UNKNOWN_NO_PATH);
+	if (h->marks & HEADGATE_HTTP2_RECOGNIZED)
+		return;
+	h->marks |= HEADGATE_HTTP2_RECOGNIZED;
+	env->stream->flags |= HEADGATE_STREAM_RECOGNIZED;
+	counters = headgate_counters_of(env->stream->port);
+	if (counters)
+		__sync_fetch_and_add(&counters->recognized, 1);
+}
+
+static __always_inline int headgate_http2_put(struct headgate_http2_env *env, __u32 stream,
+					      const struct headgate_call *call)
+{
+	struct headgate_call_key key = {.cookie = env->cookie, .stream = stream};
+
+	return (int)bpf_map_update_elem(&headgate_calls, &key, call, BPF_ANY);
+}
+
+static __always_inline int headgate_http2_take(struct headgate_http2_env *env, __u32 stream,
+					       struct headgate_call *call)
+{
+	struct headgate_call_key key = {.cookie = env->cookie, .stream = stream};
+	const struct headgate_call *found = bpf_map_lookup_elem(&headgate_calls, &key);
+
+	if (!found)
+		return 0;
+	*call = *found;
+	bpf_map_delete_elem(&headgate_calls, &key);
+	return 1;
+}
+
+/* The slot that counts it. A slot that a path was given long ago may serve something else now. */
+static __always_inline __u32 headgate_http2_endpoint(const struct headgate_http2_env *env,
+						     const struct headgate_call *call)
+{
+	const struct headgate_endpoint_policy *policy;
+	__u32 endpoint = call->endpoint;
+
+	if (endpoint == HEADGATE_CALL_REST)
+		return env->port->rest;
+	if (call->generation == (__u8)env->port->generation)
+		return endpoint;
+	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
+	if (!policy || policy->level != HEADGATE_LEVEL_ROUTE || policy->parent != env->stream->port)
+		return env->port->rest;
+	return endpoint;
+}
+
+static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
+						 struct headgate_http2 *h,
+						 const struct headgate_http2_judged *judged)
+{
+	struct headgate_request request = {.bytes = judged->bytes, .guarded = 1};
+	const struct headgate_call *call = &judged->call;
+	struct headgate_counters *counters;
+	__u32 poison = HEADGATE_POISON;
+
+	request.endpoint = headgate_http2_endpoint(env, call);
+	request.exempt =
+	    call->flags & HEADGATE_ROUTE_EXEMPT ? HEADGATE_EXEMPT_KIND_SOURCE : env->stream->exempt;
+	if (judged->may_poison && (call->flags & HEADGATE_ROUTE_UNARY) &&
+	    (env->port->flags & HEADGATE_REQUESTS_REFUSE) &&
+	    call->generation == (__u8)env->port->generation)
+		request.guarded = 0;
+	if (headgate_request_gate(&request) != HEADGATE_ACTION_GRPC_EXHAUSTED)
+		return;
+	if (!bpf_skb_store_bytes(env->skb, h->at - sizeof(poison), &poison, sizeof(poison), 0))
+		return;
+	/* no memory for a copy of the packet: it has been let through after all */
+	counters = headgate_counters_of(request.endpoint);
+	if (!counters)
+		return;
+	__sync_fetch_and_add(&counters->answered, -1);
+	__sync_fetch_and_add(&counters->admitted, 1);
+	__sync_fetch_and_add(&counters->admitted_guarded, 1);
+	__sync_fetch_and_add(&counters->admitted_bytes, request.bytes);
+}
+
+static long headgate_http2_turn(__u32 index, struct headgate_http2_env *env)
+{
+	struct headgate_http2 *h = headgate_http2_of(env->stream);
+	__u32 end = env->stream->packet_bytes;
+
+	(void)index;
+	if (headgate_http2_lost(h) || h->at >= end)
+		return 1;
+	headgate_http2_handle(env, h, headgate_http2_step(h, env->skb, end));
+	return 0;
+}
+
+SEC("sk_skb/stream_verdict")
+int headgate_stream_http2(struct __sk_buff *skb)
+{
+	struct headgate_http2_env env = {.skb = skb};
+	struct headgate_http2 *h;
+	__u32 port;
+
+	env.cookie = bpf_get_socket_cookie(skb);
+	env.stream = bpf_map_lookup_elem(&headgate_stream_states, &env.cookie);
+	if (!env.stream)
+		return SK_PASS;
+	port = env.stream->port;
+	env.port = bpf_map_lookup_elem(&headgate_request_ports, &port);
+	h = headgate_http2_of(env.stream);
+	if (headgate_http2_lost(h))
+		return SK_PASS;
+	if (!env.port || !(env.port->flags & HEADGATE_REQUESTS_HTTP2)) {
+		/* for good: what is not read now is missing later */
+		headgate_http2_lose(h, HEADGATE_UNKNOWN_PROTOCOL);
+	} else {
+		env.stream->packet_bytes = skb->len;
+		h->at = env.stream->at;
+		bpf_loop(HEADGATE_HTTP2_STEPS, headgate_http2_turn, &env, 0);
+		if (!headgate_http2_lost(h) && h->at < env.stream->packet_bytes)
+			headgate_http2_lose(h, HEADGATE_UNKNOWN_BUDGET);
+	}
+	if (headgate_http2_lost(h)) {
+		env.stream->protocol = HEADGATE_PROTOCOL_NONE;
+		headgate_count_unknown(port, h->hpack.reason);
+	}
+	return SK_PASS;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
