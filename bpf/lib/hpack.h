@@ -25,7 +25,6 @@
 typedef struct __sk_buff headgate_octets;
 #define headgate_octets_load(octets, at, to, bytes) bpf_skb_load_bytes(octets, at, to, bytes)
 #else
-#include <string.h>
 #define HEADGATE_HPACK_INLINE static inline
 typedef struct {
 	const __u8 *data;
@@ -33,7 +32,7 @@ typedef struct {
 HEADGATE_HPACK_INLINE int headgate_octets_load(const headgate_octets *octets, __u32 at, void *to,
 					       __u32 bytes)
 {
-	memcpy(to, octets->data + at, bytes);
+	__builtin_memcpy(to, octets->data + at, bytes);
 	return 0;
 }
 #endif
