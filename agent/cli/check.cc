@@ -62,6 +62,7 @@ json endpoint_json(const EndpointConfig& e) {
   for (const RouteConfig& route : e.routes) {
     routes.push_back({{"name", route.name},
                       {"path", route.path},
+                      {"unary", e.protocol == Protocol::kGrpc ? json(route.unary) : json(nullptr)},
                       {"criticality", to_string(route.criticality)},
                       {"floor", route.floor.value()},
                       {"line", route.place.line}});
@@ -117,6 +118,19 @@ std::string senders_text(const Config& config) {
   return text;
 }
 
+/// A route stands below its endpoint.
+std::vector<Table::Cell> route_row(const EndpointConfig& e, const RouteConfig& route) {
+  const bool refusable =
+      refuses_requests(e.refuse.form) && (e.protocol != Protocol::kGrpc || route.unary);
+  std::vector<Table::Cell> row(9);
+  row[4].text = "  " + route.name;
+  row[5].text = route.path;
+  row[6].text = to_string(route.criticality);
+  row[7].text = fmt::format("{:g}", route.floor.value());
+  row[8].text = refusable ? std::string(to_string(e.refuse.form)) : "counted only";
+  return row;
+}
+
 }  // namespace
 
 std::string check_text(const LoadedConfig& loaded, const std::string& file) {
@@ -159,6 +173,9 @@ std::string check_text(const LoadedConfig& loaded, const std::string& file) {
       row[7].text = fmt::format("{:g}", e.floor.value());
       row[8].text = refusal(e.refuse);
       table.add(std::move(row));
+      for (const RouteConfig& route : e.routes) {
+        table.add(route_row(e, route));
+      }
     }
   }
   return text + table.render(0, false) + senders_text(config);

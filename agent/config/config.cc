@@ -32,6 +32,14 @@ bool Config::operator==(const Config& other) const {
          targets == other.targets;
 }
 
+RefuseForm connection_form(const EndpointConfig& endpoint) {
+  return refuses_requests(endpoint.refuse.form) ? RefuseForm::kAuto : endpoint.refuse.form;
+}
+
+bool sees_requests(const EndpointConfig& endpoint) {
+  return !endpoint.routes.empty() || refuses_requests(endpoint.refuse.form);
+}
+
 Mode effective_mode(const Config& config, const TargetConfig& target) {
   static_assert(Mode::kEnforce < Mode::kObserve && Mode::kObserve < Mode::kOff);
   return std::max(config.mode, target.mode.value_or(config.mode));

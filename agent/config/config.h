@@ -91,6 +91,11 @@ enum class RefuseForm : std::uint8_t {
   kGrpcExhausted
 };
 [[nodiscard]] std::string_view to_string(RefuseForm form);
+/// 429, 503, grpc-exhausted: requests on live connections are refused.
+[[nodiscard]] constexpr bool refuses_requests(RefuseForm form) {
+  return form == RefuseForm::kHttp429 || form == RefuseForm::kHttp503 ||
+         form == RefuseForm::kGrpcExhausted;
+}
 
 struct RefuseConfig {
   RefuseForm form = RefuseForm::kReset;
@@ -100,11 +105,29 @@ struct RefuseConfig {
 
 struct RouteConfig {
   std::string name;
-  std::string path;  ///< HTTP path prefix or full gRPC method
+  std::string path;  ///< HTTP path prefix in its normal form, or full gRPC method
   Criticality criticality = Criticality::kCritical;
   Probability floor;
+  bool unary = false;  ///< gRPC: exactly one message a call, the only kind that can be refused
   Place place;
   bool operator==(const RouteConfig&) const = default;
+};
+
+/// How a request of HTTP/1.1 is answered.
+struct HttpConfig {
+  Duration retry_after_min = std::chrono::seconds(1);  ///< whole seconds, as the header holds
+  Duration retry_after_max = std::chrono::seconds(5);
+  /// The server closes connections that are idle for so long. It does not see what is refused: one
+  /// request of a connection is let through in half of this time.
+  Duration idle_timeout = std::chrono::seconds(60);
+  bool operator==(const HttpConfig&) const = default;
+};
+
+struct GrpcConfig {
+  /// The server's limit on received messages. 4 MiB is the default of grpc-go, grpc-java, gRPC C++
+  /// and what is built on it.
+  std::uint64_t max_message_bytes = 4ULL << 20U;
+  bool operator==(const GrpcConfig&) const = default;
 };
 
 struct EndpointConfig {
@@ -114,6 +137,8 @@ struct EndpointConfig {
   Criticality criticality = Criticality::kCritical;
   Probability floor;
   RefuseConfig refuse;
+  HttpConfig http;
+  GrpcConfig grpc;
   std::vector<RouteConfig> routes;
   Place place;
   bool operator==(const EndpointConfig&) const = default;
@@ -145,6 +170,11 @@ struct Config {
   /// They say the same; source, hash and places do not count.
   bool operator==(const Config& other) const;
 };
+
+/// The form in which its connections are refused: auto where only requests have one of their own.
+[[nodiscard]] RefuseForm connection_form(const EndpointConfig& endpoint);
+/// Requests on connections to this endpoint are looked at: it has routes, or refuses requests.
+[[nodiscard]] bool sees_requests(const EndpointConfig& endpoint);
 
 /// The stricter of the global and the target's own mode: off > observe > enforce.
 [[nodiscard]] Mode effective_mode(const Config& config, const TargetConfig& target);

@@ -17,6 +17,7 @@
 #include "agent/config/overlap.h"
 #include "agent/config/quantity.h"
 #include "agent/config/read_file.h"
+#include "agent/config/read_routes.h"
 #include "agent/config/read_strategy.h"
 #include "agent/config/reader.h"
 #include "agent/config/schema.h"
@@ -54,11 +55,11 @@ std::string_view refuse_instead(RefuseForm form) {
   switch (form) {
     case RefuseForm::kAuto:
     case RefuseForm::kReset:
-    case RefuseForm::kDefer: return {};
-    case RefuseForm::kDrop: return "defer";
+    case RefuseForm::kDefer:
     case RefuseForm::kHttp429:
     case RefuseForm::kHttp503:
-    case RefuseForm::kGrpcExhausted: return "reset or auto";
+    case RefuseForm::kGrpcExhausted: return {};
+    case RefuseForm::kDrop: return "defer";
   }
   return {};
 }
@@ -95,14 +96,13 @@ class ConfigReader {
   void read_sources(const Map& exempt, ExemptConfig& out);
   void read_endpoint(const YamlNode& node, const std::string& path, TargetConfig& out);
   void read_refuse(const Map& endpoint, EndpointConfig& out);
-  void read_routes(const Map& endpoint, EndpointConfig& out);
   [[nodiscard]] std::vector<PortRange> read_ports(const Map& endpoint);
   void read_criticality(const Map& map, Criticality& out);
 
   Reader reader_;
   std::span<const StrategyInfo> strategies_;
   std::vector<std::vector<std::string>> endpoint_paths_;  ///< as config.targets[].endpoints[]
-  std::size_t endpoints_ = 0;
+  std::size_t endpoints_ = 0;  ///< with routes, as the kernel counts them
 };
 
 void ConfigReader::read(const YamlNode& root, Config& out) {
@@ -287,15 +287,7 @@ void ConfigReader::read_exempt(const Map& target, TargetConfig& out) {
   }
   read_sources(*map, out.exempt);
   reader_.number(*map, "rate", out.exempt.rate_per_s);
-  for (auto& path : reader_.values(*map, "paths")) {
-    out.exempt.paths.push_back(std::move(path.value.text));
-  }
-  const bool routed = std::any_of(out.endpoints.begin(), out.endpoints.end(),
-                                  [](const EndpointConfig& e) { return !e.routes.empty(); });
-  if (!out.exempt.paths.empty() && !routed) {
-    reader_.warn(map->place_of("paths"), map->path_of("paths"), value_text(*map->find("paths")),
-                 "has no effect: paths are told apart only where an endpoint has routes");
-  }
+  read_exempt_paths(reader_, *map, out);
 }
 
 void ConfigReader::read_sources(const Map& exempt, ExemptConfig& out) {
@@ -411,21 +403,24 @@ void ConfigReader::read_endpoint(const YamlNode& node, const std::string& path, 
   reader_.share(*map, "floor", endpoint.floor);
   endpoint.refuse.form = default_refuse(endpoint.protocol);
   read_refuse(*map, endpoint);
-  read_routes(*map, endpoint);
+  read_routes(reader_, *map, endpoint);
+  read_request_forms(reader_, *map, endpoint);
 
   const std::vector<PortRange> ranges = read_ports(*map);
   std::size_t count = 0;
   for (const PortRange& range : ranges) {
     count += range.count();
   }
-  if (endpoints_ + count > HEADGATE_MAX_ENDPOINTS) {
+  const std::size_t slots = count * slots_of(endpoint);
+  if (endpoints_ + slots > HEADGATE_MAX_ENDPOINTS) {
     reader_.error(
         map->place_of("port"), map->path_of("port"), value_text(*map->find("port")),
-        fmt::format("with these {} ports there are {} endpoints; allowed: at most {} in all", count,
-                    endpoints_ + count, HEADGATE_MAX_ENDPOINTS));
+        fmt::format("with these {} ports there are {} endpoints{}; allowed: at most {} in all",
+                    count, endpoints_ + slots, slots > count ? ", routes included" : "",
+                    HEADGATE_MAX_ENDPOINTS));
     return;
   }
-  endpoints_ += count;
+  endpoints_ += slots;
   for (const PortRange& range : ranges) {
     for (std::uint32_t port = range.first; port <= range.last; ++port) {
       EndpointConfig one = endpoint;
@@ -493,52 +488,6 @@ void ConfigReader::read_refuse(const Map& endpoint, EndpointConfig& out) {
   } else if (const auto instead = refuse_instead(out.refuse.form); !instead.empty()) {
     reader_.error(node->place, path, std::string(word),
                   fmt::format("'{}' is not built yet; use {}", word, instead));
-  }
-}
-
-void ConfigReader::read_routes(const Map& endpoint, EndpointConfig& out) {
-  const auto* items = reader_.list(endpoint, "routes");
-  if (items == nullptr) {
-    return;
-  }
-  for (std::size_t i = 0; i < items->size(); ++i) {
-    const std::string path = fmt::format("{}[{}]", endpoint.path_of("routes"), i);
-    const auto map =
-        reader_.map((*items)[i], path, *field_of(kEndpointSpec, "routes").element->map);
-    if (!map) {
-      continue;
-    }
-    RouteConfig route;
-    route.place = map->place;
-    reader_.text(*map, "name", route.name);
-    reader_.text(*map, "path", route.path);
-    read_criticality(*map, route.criticality);
-    reader_.share(*map, "floor", route.floor);
-    for (const RouteConfig& other : out.routes) {
-      if (!route.name.empty() && other.name == route.name) {
-        reader_.error(map->place_of("name"), map->path_of("name"), route.name,
-                      fmt::format("the name '{}' is taken by the route at line {}", route.name,
-                                  other.place.line));
-      }
-      if (!route.path.empty() && other.path == route.path) {
-        reader_.error(map->place_of("path"), map->path_of("path"), route.path,
-                      fmt::format("the path is that of the route '{}' at line {}", other.name,
-                                  other.place.line));
-      }
-    }
-    out.routes.push_back(std::move(route));
-  }
-  if (items->empty()) {
-    return;
-  }
-  if (out.protocol == Protocol::kTcp || out.protocol == Protocol::kUdp) {
-    reader_.error(endpoint.place_of("routes"), endpoint.path_of("routes"), "(a list)",
-                  fmt::format("protocol {} has no routes; allowed with http and grpc",
-                              to_string(out.protocol)));
-  } else {
-    reader_.error(
-        endpoint.place_of("routes"), endpoint.path_of("routes"), "(a list)",
-        "routes are not built yet; leave them out: the endpoint's rule covers all its requests");
   }
 }
 

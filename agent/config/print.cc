@@ -149,12 +149,27 @@ Tree tree_of(const EndpointConfig& endpoint) {
   out.put("criticality", text(to_string(endpoint.criticality)));
   out.put("floor", number(endpoint.floor.value()));
   out.put("refuse", tree_of(endpoint.refuse));
+  if (endpoint.refuse.form == RefuseForm::kHttp429 ||
+      endpoint.refuse.form == RefuseForm::kHttp503) {
+    Tree http = Tree::of(Tree::Kind::kMap);
+    http.put("retry_after_min", duration(endpoint.http.retry_after_min));
+    http.put("retry_after_max", duration(endpoint.http.retry_after_max));
+    http.put("idle_timeout", duration(endpoint.http.idle_timeout));
+    out.put("http", std::move(http));
+  } else if (endpoint.refuse.form == RefuseForm::kGrpcExhausted) {
+    Tree grpc = Tree::of(Tree::Kind::kMap);
+    grpc.put("max_message", Tree::raw(format_size(endpoint.grpc.max_message_bytes)));
+    out.put("grpc", std::move(grpc));
+  }
   if (!endpoint.routes.empty()) {
     Tree routes = Tree::of(Tree::Kind::kList);
     for (const RouteConfig& route : endpoint.routes) {
       Tree item = Tree::of(Tree::Kind::kMap);
       item.put("name", text(route.name));
       item.put("path", text(route.path));
+      if (endpoint.protocol == Protocol::kGrpc) {
+        item.put("calls", text(route.unary ? "unary" : "stream"));
+      }
       item.put("criticality", text(to_string(route.criticality)));
       item.put("floor", number(route.floor.value()));
       routes.items.push_back(std::move(item));

@@ -27,6 +27,8 @@ constexpr std::array<Words, 7> kRefuseForms{"auto", "reset", "defer",         "d
                                             "429",  "503",   "grpc-exhausted"};
 constexpr std::array<Words, 1> kAuto{"auto"};
 constexpr std::array<Words, 2> kAutoOff{"auto", "off"};
+constexpr std::array<Words, 2> kCalls{"unary", "stream"};
+constexpr std::array<Words, 1> kUnlimited{"unlimited"};
 
 constexpr std::string_view kNamePattern = "^[A-Za-z0-9]([A-Za-z0-9._@-]{0,98}[A-Za-z0-9])?$";
 constexpr std::string_view kNameAllowed =
@@ -139,7 +141,8 @@ constexpr std::array kExemptFields{
           .maximum = 1e6},
     Field{.key = "paths",
           .shape = Shape::kList,
-          .doc = "Request paths that are never refused, where routes are used.",
+          .doc = "Requests that are never refused, where requests are looked at: HTTP path "
+                 "prefixes, full gRPC methods.",
           .maximum = 256,
           .element = &kPathItem},
 };
@@ -152,10 +155,16 @@ constexpr std::array kRouteFields{
           .allowed = kNameAllowed},
     Field{.key = "path",
           .shape = Shape::kText,
-          .doc = "HTTP path prefix, or a full gRPC method.",
+          .doc = "http: path prefix, which ends at a border of segments; the longest that fits "
+                 "holds. grpc: full method, /package.Service/Method.",
           .required = true,
           .pattern = kPathPattern,
           .allowed = kPathAllowed},
+    Field{.key = "calls",
+          .shape = Shape::kWord,
+          .doc = "grpc: unary takes exactly one message a call, and only such calls can be "
+                 "refused; known for OTLP's Export, else stream when left out.",
+          .words = kCalls},
     Field{.key = "criticality",
           .shape = Shape::kWord,
           .doc = "What is refused first when not everything can be served.",
@@ -168,6 +177,40 @@ constexpr std::array kRouteFields{
           .minimum = 0,
           .maximum = 1},
 };
+constexpr std::array kHttpFields{
+    Field{.key = "retry_after_min",
+          .shape = Shape::kDuration,
+          .doc = "Retry-After of a refused request is drawn from here on; whole seconds.",
+          .fallback = "1s",
+          .minimum = 1,
+          .maximum = 3600},
+    Field{.key = "retry_after_max",
+          .shape = Shape::kDuration,
+          .doc = "Retry-After is drawn up to here.",
+          .fallback = "5s",
+          .minimum = 1,
+          .maximum = 3600},
+    Field{.key = "idle_timeout",
+          .shape = Shape::kDuration,
+          .doc = "The server closes connections that are idle for so long. It does not see refused "
+                 "requests, so one of a connection is let through in half of this time; 0s: it "
+                 "closes none, and none is let through.",
+          .fallback = "1m",
+          .minimum = 0,
+          .maximum = 86400},
+};
+constexpr std::array kGrpcFields{
+    Field{.key = "max_message",
+          .shape = Shape::kSize,
+          .doc = "The server's limit on received messages. A call is refused by announcing a "
+                 "message of 4Gi, which a server without a limit would wait for.",
+          .fallback = "4Mi",
+          .minimum = 1024,
+          .maximum = 4095.0 * 1024 * 1024,
+          .words = kUnlimited},
+};
+constexpr MapSpec kHttpSpec{.path = "targets[].endpoints[].http", .fields = kHttpFields};
+constexpr MapSpec kGrpcSpec{.path = "targets[].endpoints[].grpc", .fields = kGrpcFields};
 constexpr MapSpec kRouteSpec{.path = "targets[].endpoints[].routes[]", .fields = kRouteFields};
 constexpr Field kRouteItem{
     .key = "", .shape = Shape::kMap, .doc = "One route.", .map = &kRouteSpec};
@@ -202,11 +245,20 @@ constexpr std::array kEndpointFields{
     Field{.key = "refuse",
           .shape = Shape::kRefuse,
           .doc = "The form of a refusal; when left out reset for tcp and udp, auto for http and "
-                 "grpc.",
+                 "grpc. 429, 503 and grpc-exhausted refuse requests on live connections.",
           .words = kRefuseForms},
+    Field{.key = "http",
+          .shape = Shape::kMap,
+          .doc = "How requests are answered, with refuse: 429 and 503.",
+          .map = &kHttpSpec},
+    Field{.key = "grpc",
+          .shape = Shape::kMap,
+          .doc = "What must be known of the server, with refuse: grpc-exhausted.",
+          .map = &kGrpcSpec},
     Field{.key = "routes",
           .shape = Shape::kList,
-          .doc = "Rules for parts of the endpoint's requests.",
+          .doc = "Parts of the endpoint's requests: counted and shown, and refused each by its own "
+                 "rule with refuse: 429, 503 and grpc-exhausted.",
           .maximum = 256,
           .element = &kRouteItem},
 };

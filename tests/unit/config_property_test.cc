@@ -75,6 +75,34 @@ StrategyConfig some_strategy() {
   return out;
 }
 
+/// Requests are refused, and some have routes.
+void add_request_rules(EndpointConfig& out) {
+  const bool grpc = out.protocol == Protocol::kGrpc;
+  if (!grpc && out.protocol != Protocol::kHttp) {
+    return;
+  }
+  out.refuse = {};
+  out.refuse.form =
+      grpc ? RefuseForm::kGrpcExhausted : any_of({RefuseForm::kHttp429, RefuseForm::kHttp503});
+  if (grpc) {
+    out.grpc.max_message_bytes = *rc::gen::inRange<std::uint64_t>(1024, 4095ULL << 20U);
+  } else {
+    out.http.retry_after_min = std::chrono::seconds(*rc::gen::inRange(1, 60));
+    out.http.retry_after_max = out.http.retry_after_min + std::chrono::seconds(2);
+    out.http.idle_timeout = *time_between(0, 86'400'000'000'000);
+  }
+  for (int i = *rc::gen::inRange(grpc ? 1 : 0, 4); i > 0; --i) {
+    RouteConfig route;
+    route.name = "r" + std::to_string(i);
+    route.path = grpc ? "/a.B/C" + std::to_string(i)
+                      : "/" + word("abXZ09-._~!$&'()*+,;=:@", 20) + std::to_string(i);
+    route.criticality = any_of({Criticality::kSheddable, Criticality::kCriticalPlus});
+    route.floor = *share();
+    route.unary = grpc && *rc::gen::arbitrary<bool>();
+    out.routes.push_back(std::move(route));
+  }
+}
+
 EndpointConfig some_endpoint(std::uint16_t port) {
   EndpointConfig out;
   out.port = port;
@@ -89,6 +117,9 @@ EndpointConfig some_endpoint(std::uint16_t port) {
                         : any_of({RefuseForm::kAuto, RefuseForm::kReset, RefuseForm::kDefer});
   if (out.refuse.form == RefuseForm::kDefer) {
     out.refuse.defer_deadline = *time_between(1'000'000'000, 8'000'000'000);
+  }
+  if (*rc::gen::arbitrary<bool>()) {
+    add_request_rules(out);
   }
   return out;
 }
