@@ -56,6 +56,9 @@ std::string_view to_string(headgate_action action) {
     case HEADGATE_ACTION_RESET: return "reset";
     case HEADGATE_ACTION_DEFER: return "defer";
     case HEADGATE_ACTION_DROP: return "drop";
+    case HEADGATE_ACTION_HTTP_429: return "429";
+    case HEADGATE_ACTION_HTTP_503: return "503";
+    case HEADGATE_ACTION_GRPC_EXHAUSTED: return "grpc-exhausted";
     case HEADGATE_ACTION_COUNT: break;
   }
   return "?";
