@@ -29,10 +29,13 @@ enum class Mode : std::uint8_t { kEnforce, kObserve, kOff };
 [[nodiscard]] std::string_view to_string(Mode mode);
 
 /// What is protected: exactly one kind (design, section 8).
+/// Of pods, what is given must hold, and something is; an empty text or list holds for all.
 struct MatchPods {
-  std::vector<std::string> namespaces;
-  std::string selector;
-  std::string container;
+  std::vector<std::string> namespaces{};
+  std::string selector{};  ///< a LabelSelector
+  std::string name{};
+  std::string uid{};
+  std::string container{};  ///< empty: the one that listens
   bool operator==(const MatchPods&) const = default;
 };
 struct MatchUnit {

@@ -36,6 +36,46 @@ std::optional<int> as_pid(std::string_view text) {
   return pid;
 }
 
+std::optional<std::uint64_t> as_number(std::string_view text, int base) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  return error == std::errc{} && end == text.data() + text.size() && !text.empty()
+             ? std::optional(value)
+             : std::nullopt;
+}
+
+/// One line of /proc/PID/net/{tcp,tcp6,udp,udp6} (proc(5)), "sl local rem st tx:rx tr:when retrnsmt
+/// uid timeout inode ...", as the inode of a socket that listens on the port. TCP: state 0A; UDP:
+/// 07, "closed", where no peer is set.
+std::optional<std::uint64_t> parse_listening_line(std::string_view line, bool udp,
+                                                  std::uint16_t port) {
+  constexpr std::size_t kLocal = 1;
+  constexpr std::size_t kState = 3;
+  constexpr std::size_t kInode = 9;
+  std::array<std::string_view, kInode + 1> fields{};
+  for (std::string_view& field : fields) {
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    field = line.substr(0, line.find(' '));
+    line.remove_prefix(field.size());
+  }
+  const std::string_view local = fields[kLocal];
+  const std::size_t colon = local.rfind(':');
+  if (colon == std::string_view::npos || as_number(local.substr(colon + 1), 16) != port ||
+      fields[kState] != (udp ? "07" : "0A")) {
+    return std::nullopt;
+  }
+  return as_number(fields[kInode], 10);
+}
+
+/// "socket:[1234]" as 1234.
+std::optional<std::uint64_t> parse_socket_link(std::string_view link) {
+  constexpr std::string_view kBegin = "socket:[";
+  if (!link.starts_with(kBegin) || !link.ends_with(']')) {
+    return std::nullopt;
+  }
+  return as_number(link.substr(kBegin.size(), link.size() - kBegin.size() - 1), 10);
+}
+
 }  // namespace
 
 Result<std::string> read_small_file(const std::string& path) {
@@ -135,6 +175,33 @@ bool Proc::is_kthreadd(int pid) const {
   const auto name = read_small_file(fmt::format("{}/{}/comm", root_, pid));
   const auto executable = exe(pid);
   return name && *name == "kthreadd\n" && !executable && executable.error().sys_errno == ENOENT;
+}
+
+std::set<std::uint64_t> Proc::listening_sockets(int pid, bool udp, std::uint16_t port) const {
+  std::set<std::uint64_t> out;
+  for (const char* table : udp ? std::array{"udp", "udp6"} : std::array{"tcp", "tcp6"}) {
+    const auto text = read_small_file(fmt::format("{}/{}/net/{}", root_, pid, table));
+    std::string_view rest = text ? std::string_view(*text) : std::string_view();
+    while (!rest.empty()) {
+      if (const auto inode = parse_listening_line(next_line(rest), udp, port)) {
+        out.insert(*inode);
+      }
+    }
+  }
+  return out;
+}
+
+bool Proc::holds_socket(int pid, const std::set<std::uint64_t>& inodes) const {
+  const std::string path = fmt::format("{}/{}/fd", root_, pid);
+  const DirPtr dir(::opendir(path.c_str()));
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr) {  // NOLINT: own DIR
+    const auto link = read_link(fmt::format("{}/{}", path, entry->d_name));
+    const auto inode = link ? parse_socket_link(*link) : std::nullopt;
+    if (inode && inodes.contains(*inode)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace headgate

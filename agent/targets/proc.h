@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,12 @@ class Proc {
   [[nodiscard]] std::optional<int> self() const;
   /// Kernel threads live in the host's first network namespace, always; they have no executable.
   [[nodiscard]] bool is_kthreadd(int pid) const;
+  /// Inodes of the sockets that wait for connections or datagrams on a port, in the network
+  /// namespace of a process.
+  [[nodiscard]] std::set<std::uint64_t> listening_sockets(int pid, bool udp,
+                                                          std::uint16_t port) const;
+  /// It holds one of them open.
+  [[nodiscard]] bool holds_socket(int pid, const std::set<std::uint64_t>& inodes) const;
 
  private:
   std::string root_;

@@ -80,10 +80,13 @@ const std::vector<Wrapped> kWrapped = {
     {"yaml-cpp/", {"agent/config"}},
     {"CivetServer.h", {"agent/web"}},
     {"prometheus/", {"agent/web"}},
+    {"curl/", {"agent/targets/http_client.cc"}},
     {"boost/", {"agent/cli", "agent/main.cc"}},
     // doctor asks the kernel itself what it can do, with nothing of ours in between.
     {"bpf/", {"agent/dataplane", "agent/hooks", "agent/cli/doctor_facts.cc"}},
-    {"nlohmann/", {"agent/base", "agent/config", "agent/web", "agent/cli", "agent"}},
+    {"nlohmann/",
+     {"agent/base", "agent/config", "agent/targets/pod_list.cc", "agent/web", "agent/cli",
+      "agent"}},
 };
 
 /// Headers that bring files, clocks of the machine, chance, threads or sockets.
