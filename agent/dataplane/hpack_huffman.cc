@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace headgate {
 namespace {
@@ -65,6 +66,30 @@ std::string hpack_huffman(std::string_view text) {
     out.push_back(static_cast<char>((held << padding | ((1U << padding) - 1)) & 0xffU));
   }
   return out;
+}
+
+std::optional<std::string> hpack_huffman_decode(std::string_view octets) {
+  std::string out;
+  std::uint32_t held = 0;  // the last `bits` bits belong to no octet yet
+  unsigned bits = 0;
+  for (const char c : octets) {
+    for (unsigned i = 8; i-- > 0;) {
+      held = held << 1U | (static_cast<std::uint8_t>(c) >> i & 1U);
+      ++bits;
+      for (std::size_t octet = 0; octet < kCodes.size(); ++octet) {
+        if (kCodeBits[octet] == bits && kCodes[octet] == held) {
+          out.push_back(static_cast<char>(octet));
+          held = bits = 0;
+          break;
+        }
+      }
+      if (bits == 30) {
+        return std::nullopt;  // "end of string", which is no octet
+      }
+    }
+  }
+  const bool padded = bits < 8 && held == (1U << bits) - 1;
+  return padded ? std::optional(std::move(out)) : std::nullopt;
 }
 
 }  // namespace headgate

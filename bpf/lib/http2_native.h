@@ -10,6 +10,9 @@
 
 struct headgate_http2_env {
 	void *user;
+	__u64
+	    packet_offset;  /* in the stream, of the packet's first octet; 0 = behind the preface */
+	__u64 block_offset; /* the same, of the frame that opened the latest header block */
 	/* fills in endpoint and flags where the key has a route */
 	void (*find)(void *user, const struct headgate_method_key *key, struct headgate_call *call);
 	/* a request: its stream is h->stream, its class h->hpack.call */
@@ -60,8 +63,13 @@ static inline __u32 headgate_http2_feed(struct headgate_http2 *h, const __u8 *da
 	headgate_octets octets = {data};
 
 	h->at = 0;
-	while (!headgate_http2_lost(h) && h->at < bytes)
+	while (!headgate_http2_lost(h) && h->at < bytes) {
+		if (h->state == HEADGATE_HTTP2_HEAD && h->have == 0 &&
+		    !(h->marks & HEADGATE_HTTP2_IN_BLOCK))
+			env->block_offset = env->packet_offset + h->at;
 		headgate_http2_handle(env, h, headgate_http2_step(h, &octets, bytes));
+	}
+	env->packet_offset += bytes;
 	return h->at;
 }
 

@@ -133,8 +133,8 @@ class Reader {
     };
     env_.judge = [](void* user, const headgate_http2* h, const headgate_http2_judged* one) {
       Reader& self = *static_cast<Reader*>(user);
-      self.judged.push_back({one->stream, one->call.endpoint, one->bytes, self.behind_ + h->at,
-                             one->may_poison != 0});
+      self.judged.push_back({one->stream, one->call.endpoint, one->bytes,
+                             self.env_.packet_offset + h->at, one->may_poison != 0});
     };
   }
   Reader(const Reader&) = delete;
@@ -145,7 +145,6 @@ class Reader {
   bool feed(std::string_view packet) {
     (void)headgate_http2_feed(&state, reinterpret_cast<const __u8*>(packet.data()),
                               static_cast<__u32>(packet.size()), &env_);
-    behind_ += packet.size();
     return headgate_http2_lost(&state) == 0;
   }
   /// In packets that end at `cuts`, in rising order.
@@ -172,7 +171,6 @@ class Reader {
   Routes routes_;
   headgate_http2_env env_{};
   std::map<std::uint32_t, headgate_call> waiting_;
-  std::size_t behind_ = 0;
 };
 
 }  // namespace headgate::http2

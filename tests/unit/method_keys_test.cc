@@ -34,6 +34,14 @@ TEST(HpackHuffman, ExamplesOfTheRfc) {
   EXPECT_EQ(hpack_huffman(""), "");
 }
 
+TEST(HpackHuffman, WhatIsNotOfTheCodeIsNotDecoded) {
+  EXPECT_EQ(hpack_huffman_decode(""), "");
+  EXPECT_EQ(hpack_huffman_decode("\x64\x02"), "302");
+  EXPECT_EQ(hpack_huffman_decode("\x64\x00"), std::nullopt) << "padded with zeros";
+  EXPECT_EQ(hpack_huffman_decode("\x64\x02\xff"), std::nullopt) << "a whole octet of padding";
+  EXPECT_EQ(hpack_huffman_decode("\xff\xff\xff\xff"), std::nullopt) << "end of string";
+}
+
 TEST(MethodKeys, BothFormsOfAMethod) {
   const std::string method = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
   const auto keys = method_keys(77, method);
