@@ -98,8 +98,6 @@ static __always_inline __u32 headgate_http2_endpoint(const struct headgate_http2
 
 	if (endpoint == HEADGATE_CALL_REST)
 		return env->port->rest;
-	if (call->generation == (__u8)env->port->generation)
-		return endpoint;
 	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
 	if (!policy || policy->level != HEADGATE_LEVEL_ROUTE || policy->parent != env->stream->port)
 		return env->port->rest;
