@@ -9,6 +9,7 @@
  */
 #include "lib/gate.h"
 #include "lib/live.h"
+#include "lib/stream.h"
 
 /* include/net/tcp_states.h; the numbers are ABI (enum in linux/bpf.h: BPF_TCP_*) */
 static __always_inline int headgate_is_live(__u32 state)
@@ -104,6 +105,48 @@ static __always_inline void headgate_close_books(struct bpf_sock_ops *ops, __u32
 		__sync_fetch_and_add(&lives->counts[bucket], 1);
 }
 
+/* From now on its requests are looked at. Where that cannot be (no room, another user of the
+ * socket) they are not, and nothing else changes.
+ */
+static __always_inline void headgate_open_stream(struct bpf_sock_ops *ops, __u32 endpoint,
+						 __u32 target, __u32 exempt)
+{
+	__u64 cookie = bpf_get_socket_cookie(ops);
+	struct headgate_stream *stream;
+	__u32 zero = 0;
+
+	stream = bpf_map_lookup_elem(&headgate_stream_blank, &zero); /* too large for the stack */
+	if (!stream || bpf_map_update_elem(&headgate_stream_states, &cookie, stream, BPF_ANY))
+		return;
+	stream = bpf_map_lookup_elem(&headgate_stream_states, &cookie);
+	if (!stream)
+		return;
+	stream->established_ns = bpf_ktime_get_ns();
+	stream->port = endpoint;
+	stream->target = target;
+	stream->exempt = exempt;
+	if (bpf_sock_hash_update(ops, &headgate_streams, &cookie, BPF_NOEXIST))
+		bpf_map_delete_elem(&headgate_stream_states, &cookie);
+}
+
+/* The server lets go of it. The socket itself leaves the map with its last bytes, by the kernel. */
+static __always_inline void headgate_close_stream(struct bpf_sock_ops *ops)
+{
+	__u64 cookie = bpf_get_socket_cookie(ops);
+	struct headgate_counters *counters;
+	const struct headgate_stream *stream;
+
+	stream = bpf_map_lookup_elem(&headgate_stream_states, &cookie);
+	if (!stream)
+		return;
+	if (stream->request_ns) {
+		counters = headgate_counters_of(stream->waiting);
+		if (counters)
+			__sync_fetch_and_add(&counters->closed, 1);
+	}
+	bpf_map_delete_elem(&headgate_stream_states, &cookie);
+}
+
 static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int locked)
 {
 	struct headgate_flow_key flow = {};
@@ -129,6 +172,8 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 	else
 		return 1;
 
+	if (what == ENDED)
+		headgate_close_stream(ops); /* also where the port is protected no more */
 	headgate_fill_flow(ops, &flow);
 	ref =
 	    headgate_find_endpoint(flow.netns_id, flow.local_address, flow.local_port, IPPROTO_TCP);
@@ -175,6 +220,10 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 			__sync_fetch_and_add(&state->tickets_settled, 1);
 			__sync_fetch_and_add(&target_state->tickets_settled, 1);
 		}
+		if (ref->flags & HEADGATE_REF_REQUESTS)
+			headgate_open_stream(
+			    ops, endpoint, target_slot,
+			    headgate_exempt_kind(policy, &flow, headgate_now(locked)));
 		return 1;
 	}
 	__sync_fetch_and_add(&counters->closed, 1);

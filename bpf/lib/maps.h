@@ -162,6 +162,14 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_stream);
 } headgate_stream_states SEC(".maps");
 
+/* all zero: what a connection begins with */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct headgate_stream);
+} headgate_stream_blank SEC(".maps");
+
 HEADGATE_MAP struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, HEADGATE_STAGE_COUNT);
