@@ -16,11 +16,6 @@
 #include "lib/request.h"
 #include "lib/stream.h"
 
-/* Steps one packet may take. One of 64 KB in frames of one octet would need eleven times as many;
- * a request of gRPC needs 30 to 60 beside its payload.
- */
-#define HEADGATE_HTTP2_STEPS 8192
-
 /* Not 2^31 - 1: a server whose limit is the largest int would take that, and try to allocate it. */
 #define HEADGATE_POISON 0xffffffffU
 
@@ -114,8 +109,11 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 	__u32 poison = HEADGATE_POISON;
 
 	request.endpoint = headgate_http2_endpoint(env, call);
-	request.exempt =
-	    call->flags & HEADGATE_ROUTE_EXEMPT ? HEADGATE_EXEMPT_KIND_SOURCE : env->stream->exempt;
+	request.exempt = env->stream->exempt;
+	if (call->flags & HEADGATE_ROUTE_EXEMPT) {
+		request.exempt = HEADGATE_EXEMPT_KIND_SOURCE;
+		request.guarded = 0; /* counted as what it is */
+	}
 	if (judged->may_poison && (call->flags & HEADGATE_ROUTE_UNARY) &&
 	    (env->port->flags & HEADGATE_REQUESTS_REFUSE) &&
 	    call->generation == (__u8)env->port->generation)
@@ -168,7 +166,7 @@ int headgate_stream_http2(struct __sk_buff *skb)
 	} else {
 		env.stream->packet_bytes = skb->len;
 		h->at = env.stream->at;
-		bpf_loop(HEADGATE_HTTP2_STEPS, headgate_http2_turn, &env, 0);
+		bpf_loop(HEADGATE_HTTP2_STEPS_MAX, headgate_http2_turn, &env, 0);
 		if (!headgate_http2_lost(h) && h->at < env.stream->packet_bytes)
 			headgate_http2_lose(h, HEADGATE_UNKNOWN_BUDGET);
 	}

@@ -17,26 +17,29 @@
 
 #include "lib/hpack.h"
 
-#define HEADGATE_HTTP2_PREFACE_BYTES 24U
 /* The largest frame that every peer may send (SETTINGS_MAX_FRAME_SIZE, RFC 9113, 6.5.2). What the
  * server allows beyond it travels the other way and is not seen.
  */
 #define HEADGATE_HTTP2_FRAME_BYTES 16384U
-#define HEADGATE_GRPC_PREFIX_BYTES                                                                 \
-	5U /* one octet "compressed", four of length, then the message                             \
-	    */
+/* One octet "compressed", four of length, then the message. */
+#define HEADGATE_GRPC_PREFIX_BYTES 5U
+/* Steps on one packet: a call takes 30 to 60 and two more for each frame of its message. Frames of
+ * one octet would take 12000 in 64 KB.
+ */
+#define HEADGATE_HTTP2_STEPS_MAX 8192
 
-enum headgate_http2_frame { /* RFC 9113, 6 */
-			    HEADGATE_HTTP2_DATA = 0,
-			    HEADGATE_HTTP2_HEADERS = 1,
-			    HEADGATE_HTTP2_PRIORITY = 2,
-			    HEADGATE_HTTP2_RST_STREAM = 3,
-			    HEADGATE_HTTP2_SETTINGS = 4,
-			    HEADGATE_HTTP2_PUSH_PROMISE = 5,
-			    HEADGATE_HTTP2_PING = 6,
-			    HEADGATE_HTTP2_GOAWAY = 7,
-			    HEADGATE_HTTP2_WINDOW_UPDATE = 8,
-			    HEADGATE_HTTP2_CONTINUATION = 9,
+/* RFC 9113, 6 */
+enum headgate_http2_frame {
+	HEADGATE_HTTP2_DATA = 0,
+	HEADGATE_HTTP2_HEADERS = 1,
+	HEADGATE_HTTP2_PRIORITY = 2,
+	HEADGATE_HTTP2_RST_STREAM = 3,
+	HEADGATE_HTTP2_SETTINGS = 4,
+	HEADGATE_HTTP2_PUSH_PROMISE = 5,
+	HEADGATE_HTTP2_PING = 6,
+	HEADGATE_HTTP2_GOAWAY = 7,
+	HEADGATE_HTTP2_WINDOW_UPDATE = 8,
+	HEADGATE_HTTP2_CONTINUATION = 9,
 };
 
 #define HEADGATE_HTTP2_END_STREAM   0x01U
@@ -78,7 +81,7 @@ struct headgate_http2 {
 	__u8 type;  /* of this frame */
 	__u8 flags;
 	__u8 pad;   /* octets of padding at its end */
-	__u8 lead;  /* first octet of a head; octets to skip in LEAD; first octet of a message */
+	__u8 lead;  /* first octet of a head; octets to skip in LEAD */
 	__u8 have;  /* octets of the head, or of the gRPC prefix, that have come */
 	__u8 marks; /* HEADGATE_HTTP2_STARTED... */
 	__u8 reserved;

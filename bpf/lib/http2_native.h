@@ -61,9 +61,14 @@ static inline __u32 headgate_http2_feed(struct headgate_http2 *h, const __u8 *da
 					struct headgate_http2_env *env)
 {
 	headgate_octets octets = {data};
+	int steps = 0;
 
 	h->at = 0;
 	while (!headgate_http2_lost(h) && h->at < bytes) {
+		if (steps++ == HEADGATE_HTTP2_STEPS_MAX) {
+			headgate_http2_lose(h, HEADGATE_UNKNOWN_BUDGET);
+			break;
+		}
 		if (h->state == HEADGATE_HTTP2_HEAD && h->have == 0 &&
 		    !(h->marks & HEADGATE_HTTP2_IN_BLOCK))
 			env->block_offset = env->packet_offset + h->at;

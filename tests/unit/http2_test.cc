@@ -243,6 +243,18 @@ TEST(Http2, FramesThatMeanNothingHereAreSkipped) {
               ElementsAre(traces(1), traces(3)));
 }
 
+TEST(Http2, FramesThatAreTooManyForOnePacket) {
+  std::string tiny = settings();
+  for (int i = 0; i < 5000; ++i) {
+    tiny += frame(0x42, 0, 0, "x");
+  }
+  Reader one(routes());
+  EXPECT_FALSE(one.feed(tiny));
+  EXPECT_EQ(one.lost(), HEADGATE_UNKNOWN_BUDGET);
+  Reader two(routes());
+  EXPECT_TRUE(two.feed(tiny, {tiny.size() / 2})) << "in two packets";
+}
+
 /// Trailers are no request, but their fields enter the table.
 TEST(Http2, TrailersMoveTheTableOnly) {
   EXPECT_THAT(seen_in(headers(1, path_inserted(plain(kTraces))) + unary(1, 3) +
