@@ -130,6 +130,9 @@ void HttpClient::Curl::configure(const HttpRequest& request, Transfer& transfer,
   }
   if (request.grpc_message) {
     set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_2_PRIOR_KNOWLEDGE));
+    // The second call on one connection ends with "Error in the HTTP2 framing layer" (libcurl 7.88
+    // against containerd 1.6).
+    set(CURLOPT_FORBID_REUSE, 1L);
     set(CURLOPT_POSTFIELDSIZE, static_cast<long>(request.grpc_message->size()));
     set(CURLOPT_POSTFIELDS, request.grpc_message->data());
     set(CURLOPT_HEADERFUNCTION, &take_header);

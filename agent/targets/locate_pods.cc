@@ -196,6 +196,9 @@ std::vector<PodLocator::Container> PodLocator::containers_of(const Query& query,
         paths.emplace(id->id, path + "/" + name);
       }
     }
+    if (!paths.empty()) {  // runtimes make their directories in every tree
+      break;
+    }
   }
   std::vector<Container> out;
   if (query.pods == nullptr) {
