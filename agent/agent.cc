@@ -32,6 +32,8 @@ using std::chrono::milliseconds;
 constexpr Duration kSecond = std::chrono::seconds(1);
 constexpr Duration kLookForAbsent = milliseconds(500);
 constexpr Duration kLookForMore = std::chrono::seconds(10);
+/// New instances that one target of the configuration gets in one tick, at most.
+constexpr std::size_t kMostAtOnce = 16;
 constexpr Duration kOrphansAfterStart = std::chrono::seconds(10);
 constexpr Duration kOrphansEvery = std::chrono::seconds(60);
 
@@ -138,7 +140,8 @@ void Agent::look_around(Instant now) {
 /// Targets come and go: a cgroup that is not there yet is normal, one that was made again under the
 /// same name is another target.
 void Agent::discover(Instant now) {
-  if (now < discover_at_) {
+  const bool changed = pods_changed(now);
+  if (now < discover_at_ && !changed) {
     return;
   }
   discover_at_ = now + kLookForMore;
@@ -154,11 +157,13 @@ void Agent::discover(Instant now) {
       return instance->gone();
     });
     instances.erase(gone, instances.end());
+    const bool of_pods = std::holds_alternative<MatchPods>(configured.config.match);
     // Looking walks /proc and the trees; what is there tells by itself when it goes.
     const auto due_at = [&] {
-      return configured.looked_at + (instances.empty() ? kLookForAbsent : kLookForMore);
+      const bool soon = instances.empty() || configured.incomplete;
+      return configured.looked_at + (soon ? kLookForAbsent : kLookForMore);
     };
-    if (configured.looked_at == Instant{} || now >= due_at()) {
+    if (configured.looked_at == Instant{} || now >= due_at() || (of_pods && changed)) {
       configured.looked_at = now;
       look_for(configured, shared, now);
     }
@@ -181,34 +186,151 @@ void Agent::look_for(Configured& configured, const Shared& shared, Instant now) 
     configured.absent_why = "mode: off";
     return;
   }
+  if (std::holds_alternative<MatchPods>(configured.config.match)) {
+    look_for_pods(configured, shared, now);
+    return;
+  }
   auto located = locator_.locate(configured.config.match);
   if (!located) {
-    if (instances.empty()) {
-      configured.absent_why = located.error().message;
-      log::write_once(log::Level::kInfo, "absent " + configured.config.name, configured.absent_why,
-                      "target is not there",
-                      {{"target", configured.config.name}, {"reason", configured.absent_why}});
-    }
+    note_absent(configured, located.error().message);
     return;
   }
   for (const Located& found : *located) {
-    if (std::any_of(instances.begin(), instances.end(), [&](const auto& instance) {
+    if (std::none_of(instances.begin(), instances.end(), [&](const auto& instance) {
           return instance->cgroup_id() == found.cgroup_id;
         })) {
-      continue;
+      open_found(configured, found, shared, now);
     }
-    auto opened = ProtectedTarget::open(options_.config, configured.config, found, shared, now);
-    if (!opened) {
-      configured.absent_why = opened.error().message;
-      log::write_once(log::Level::kWarn, "open " + configured.config.name, configured.absent_why,
-                      "target cannot be protected",
-                      {{"target", configured.config.name}, {"reason", configured.absent_why}});
-      continue;
-    }
-    log::info("target found", {{"target", configured.config.name}, {"cgroup", found.cgroup_path}});
-    (*opened)->set_stagger(static_cast<unsigned>(found.cgroup_id % 10));
-    instances.push_back(std::move(*opened));
   }
+}
+
+/// Pods come by the list that their source keeps, and go when their cgroup does or when they are
+/// not meant any more.
+void Agent::look_for_pods(Configured& configured, const Shared& shared, Instant now) {
+  auto& instances = configured.instances;
+  const auto& match = std::get<MatchPods>(configured.config.match);
+  const PodsPtr pods = pods_ != nullptr ? pods_->pods() : nullptr;
+  const auto excluded = [&](const auto& instance) {
+    const auto& pod = instance->located().pod;
+    const bool out = pods != nullptr && pod && is_excluded(*pod, match, *pods);
+    if (out) {
+      log::info("target is not meant any more", {{"target", configured.config.name},
+                                                 {"namespace", pod->namespace_name},
+                                                 {"pod", pod->name}});
+    }
+    return out;
+  };
+  instances.erase(std::remove_if(instances.begin(), instances.end(), excluded), instances.end());
+
+  std::vector<PodPort> ports;
+  for (const EndpointConfig& endpoint : configured.config.endpoints) {
+    ports.push_back({endpoint.protocol == Protocol::kUdp, endpoint.port});
+  }
+  const std::string problem = pods_ != nullptr ? pods_->status(now).problem : pods_problem_;
+  PodLocator::Query query{match, ports, pods.get(), problem, {}, pods_at_once_};
+  query.held = [&](std::uint64_t cgroup_id) {
+    return std::any_of(instances.begin(), instances.end(),
+                       [&](const auto& instance) { return instance->cgroup_id() == cgroup_id; });
+  };
+  PodsFound found = pod_locator_.find(query, now);
+  configured.incomplete = !found.missing.empty();
+  if (found.more) {
+    configured.looked_at = Instant{};  // the next tick goes on
+  }
+  for (const Located& one : found.fresh) {
+    if (const Configured* other = holder_of(one, configured); other != nullptr) {
+      note_absent(configured,
+                  fmt::format("pod {}/{} is protected by target {} on one of these "
+                              "ports already",
+                              one.pod->namespace_name, one.pod->name, other->config.name));
+      continue;
+    }
+    open_found(configured, one, shared, now);
+  }
+  if (!found.missing.empty()) {
+    note_absent(configured, found.missing);
+  }
+}
+
+/// A pod may be matched by several targets of the configuration; a port of it belongs to the first.
+const Agent::Configured* Agent::holder_of(const Located& found, const Configured& besides) const {
+  const auto shares_port = [&](const EndpointConfig& mine) {
+    return std::any_of(besides.config.endpoints.begin(), besides.config.endpoints.end(),
+                       [&](const EndpointConfig& other) {
+                         return mine.port == other.port && (mine.protocol == Protocol::kUdp) ==
+                                                               (other.protocol == Protocol::kUdp);
+                       });
+  };
+  for (const Configured& other : targets_) {
+    const bool holds =
+        std::any_of(other.instances.begin(), other.instances.end(),
+                    [&](const auto& instance) { return instance->cgroup_id() == found.cgroup_id; });
+    if (&other != &besides && holds &&
+        std::any_of(other.config.endpoints.begin(), other.config.endpoints.end(), shares_port)) {
+      return &other;
+    }
+  }
+  return nullptr;
+}
+
+void Agent::note_absent(Configured& configured, const std::string& why) {
+  configured.absent_why = why;
+  if (configured.instances.empty()) {
+    log::write_once(log::Level::kInfo, "absent " + configured.config.name, why,
+                    "target is not there", {{"target", configured.config.name}, {"reason", why}});
+  }
+}
+
+void Agent::open_found(Configured& configured, const Located& found, const Shared& shared,
+                       Instant now) {
+  auto opened = ProtectedTarget::open(options_.config, configured.config, found, shared, now);
+  if (!opened) {
+    configured.absent_why = opened.error().message;
+    log::write_once(log::Level::kWarn, "open " + configured.config.name, configured.absent_why,
+                    "target cannot be protected",
+                    {{"target", configured.config.name}, {"reason", configured.absent_why}});
+    return;
+  }
+  if (found.pod) {
+    log::info("target found", {{"target", configured.config.name},
+                               {"namespace", found.pod->namespace_name},
+                               {"pod", found.pod->name},
+                               {"container", found.pod->container},
+                               {"cgroup", found.cgroup_path}});
+  } else {
+    log::info("target found", {{"target", configured.config.name}, {"cgroup", found.cgroup_path}});
+  }
+  (*opened)->set_stagger(static_cast<unsigned>(found.cgroup_id % 10));
+  configured.instances.push_back(std::move(*opened));
+}
+
+/// The list of pods is another one than at the last look; told twice a second at most.
+bool Agent::pods_changed(Instant now) {
+  if (pods_ == nullptr || now - pods_looked_at_ < kLookForAbsent ||
+      pods_->generation() == pods_generation_) {
+    return false;
+  }
+  pods_looked_at_ = now;
+  pods_generation_ = pods_->generation();
+  return true;
+}
+
+/// Once, when pods are wanted.
+void Agent::open_pods() {
+  const bool wanted = std::any_of(
+      options_.config.targets.begin(), options_.config.targets.end(),
+      [](const TargetConfig& target) { return std::holds_alternative<MatchPods>(target.match); });
+  if (!wanted || pods_ != nullptr || !pods_problem_.empty()) {
+    return;
+  }
+  auto opened = options_.open_pods ? options_.open_pods()
+                                   : Result<std::unique_ptr<PodSource>>(fail("nobody was asked"));
+  if (opened) {
+    pods_ = std::move(*opened);
+    return;
+  }
+  pods_problem_ = opened.error().message;
+  degrade("pods are not known by name: " + pods_problem_);
 }
 
 void Agent::once_a_second(Instant now) {
@@ -380,8 +502,11 @@ void Agent::apply(Config config, Instant now) {
     configured.config = target;
     targets_.push_back(std::move(configured));
   }
+  open_pods();
   discover_at_ = now;
+  pods_at_once_ = old.empty() ? kMostAtOnce : SIZE_MAX;  // none may be without a gate meanwhile
   discover(now);
+  pods_at_once_ = kMostAtOnce;
   // The new ones hold slots, flows and hooks already when the old ones let go of them, and have
   // decided on what they inherit: no gap, also where a name has changed.
   (void)maps_->read_all_states();
@@ -767,6 +892,9 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
   out->tick_cost_seconds_sum = tick_cost_seconds_;
   out->tick_lag_histogram = tick_lag_histogram_;
   out->tick_lag_seconds_sum = tick_lag_seconds_;
+  if (pods_ != nullptr) {
+    out->pods = pods_->status(now);
+  }
   const OwnUsage usage = own_usage();
   out->agent_cpu_seconds = usage.cpu_seconds;
   out->agent_resident_bytes = usage.resident_bytes;

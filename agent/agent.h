@@ -27,6 +27,8 @@
 #include "agent/protected_target.h"
 #include "agent/snapshot.h"
 #include "agent/targets/locate.h"
+#include "agent/targets/locate_pods.h"
+#include "agent/targets/pod_source.h"
 
 namespace headgate {
 
@@ -41,6 +43,9 @@ struct AgentOptions {
   /// Called on the loop when this agent has become the active one of the node.
   std::function<void()> on_active;
   bool purge_on_exit = false;  ///< --on-exit=purge
+  /// Opens who tells of this node's pods; called when the configuration matches pods for the first
+  /// time.
+  std::function<Result<std::unique_ptr<PodSource>>()> open_pods;
 };
 
 /// The agent: one loop on one thread. START READING AT tick().
@@ -83,6 +88,7 @@ class Agent final : public SnapshotSource {
     std::vector<std::unique_ptr<ProtectedTarget>> instances;
     std::string absent_why;
     Instant looked_at{};
+    bool incomplete = false;  ///< there is more to be found, soon
   };
 
   explicit Agent(AgentOptions options, Hierarchy hierarchy);
@@ -91,6 +97,12 @@ class Agent final : public SnapshotSource {
   void discover(Instant now);
   void look_around(Instant now);
   void look_for(Configured& configured, const Shared& shared, Instant now);
+  void look_for_pods(Configured& configured, const Shared& shared, Instant now);
+  void open_found(Configured& configured, const Located& found, const Shared& shared, Instant now);
+  [[nodiscard]] const Configured* holder_of(const Located& found, const Configured& besides) const;
+  void note_absent(Configured& configured, const std::string& why);
+  [[nodiscard]] bool pods_changed(Instant now);
+  void open_pods();
   void once_a_second(Instant now);
   void collect_orphans(Instant now);
 
@@ -111,6 +123,12 @@ class Agent final : public SnapshotSource {
   AgentOptions options_;
   Hierarchy hierarchy_;
   Locator locator_;
+  PodLocator pod_locator_{locator_};
+  std::unique_ptr<PodSource> pods_;    ///< nullptr: no pods are wanted, or nobody tells of them
+  std::string pods_problem_;           ///< why nobody does
+  std::uint64_t pods_generation_ = 0;  ///< of what was looked at last
+  Instant pods_looked_at_{};
+  std::size_t pods_at_once_ = 0;  ///< new instances that a target gets in one tick, at most
   PinDirectory pins_;
   std::unique_ptr<ConfigWatcher> watcher_;
   bool standby_ = true;

@@ -955,6 +955,11 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   TargetSnapshot out;
   out.name = config_.name;
   out.instance = located_.cgroup_path;
+  if (located_.pod && !located_.pod->name.empty()) {
+    out.instance = fmt::format("{}/{}/{}", located_.pod->namespace_name, located_.pod->name,
+                               located_.pod->container);
+  }
+  out.pod = located_.pod;
   out.cgroup_path = located_.cgroup_path;
   out.strategy = config_.strategy.name;
   out.mode = mode_;

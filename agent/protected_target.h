@@ -91,6 +91,7 @@ class ProtectedTarget {
 
   [[nodiscard]] bool gone() const { return sampler_->gone(); }
   [[nodiscard]] std::uint64_t cgroup_id() const { return located_.cgroup_id; }
+  [[nodiscard]] const Located& located() const { return located_; }
   [[nodiscard]] TargetSnapshot snapshot(Instant now);
   /// The trace of this target from line `from` on. The first call begins it; it ends by itself when
   /// nobody calls any more.

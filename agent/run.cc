@@ -14,6 +14,7 @@
 #include "agent/agent.h"
 #include "agent/base/log.h"
 #include "agent/cgroup/sampler.h"
+#include "agent/cli/pods.h"
 #include "agent/config/load.h"
 #include "agent/strategies/registry.h"
 #include "agent/version.h"
@@ -92,6 +93,7 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   agent_options.wait_for_lock = options.wait;
   // A first look by flags leaves nothing behind.
   agent_options.purge_on_exit = options.on_exit == OnExit::kPurge || from_flags;
+  agent_options.open_pods = [&options] { return open_pods(options.kubernetes); };
   std::unique_ptr<ControlServer> control;
   std::function<void()> start_control;
   agent_options.on_active = [&start_control] { start_control(); };

@@ -16,6 +16,8 @@
 #include "headgate/strategy.h"
 
 #include "agent/config/config.h"
+#include "agent/targets/locate.h"
+#include "agent/targets/pod_source.h"
 
 namespace headgate {
 
@@ -52,6 +54,7 @@ struct TargetSnapshot {
   std::string name;
   std::string instance;  ///< what matched: cgroup path, unit, pod
   std::string cgroup_path;
+  std::optional<Located::Pod> pod;
   std::string strategy;
   Mode mode = Mode::kEnforce;
   int config_line = 0;
@@ -103,6 +106,7 @@ struct AgentSnapshot {
   bool pinned = false;
   std::vector<std::string> degraded;  ///< what is missing and what it costs, for /readyz?verbose
   std::vector<TargetSnapshot> targets;
+  std::optional<PodSourceStatus> pods;  ///< empty: no target is matched by pods, or nobody tells
   std::uint64_t orphans_removed = 0;
   std::uint64_t map_update_errors = 0;
   std::uint64_t ticks_missed = 0;

@@ -23,9 +23,14 @@ using json = nlohmann::ordered_json;
 std::string describe(const Match& match) {
   struct Describe {
     std::string operator()(const MatchPods& m) const {
-      return fmt::format("pods {} in {}", m.selector.empty() ? "(all)" : m.selector,
+      std::string which = m.name.empty() ? m.uid : m.name;
+      if (!m.selector.empty()) {
+        which += (which.empty() ? "" : " ") + m.selector;
+      }
+      return fmt::format("pods {} in {}{}", which.empty() ? "(all)" : which,
                          m.namespaces.empty() ? "every namespace"
-                                              : fmt::format("{}", fmt::join(m.namespaces, ", ")));
+                                              : fmt::format("{}", fmt::join(m.namespaces, ", ")),
+                         m.container.empty() ? "" : ", container " + m.container);
     }
     std::string operator()(const MatchUnit& m) const { return "unit " + m.unit; }
     std::string operator()(const MatchCgroup& m) const { return "cgroup " + m.path; }

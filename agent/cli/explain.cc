@@ -15,8 +15,10 @@
 #include "agent/cgroup/hierarchy.h"
 #include "agent/cli/failure.h"
 #include "agent/cli/json_read.h"
+#include "agent/cli/pods.h"
 #include "agent/config/load.h"
 #include "agent/targets/locate.h"
+#include "agent/targets/locate_pods.h"
 #include "agent/web/control_socket.h"
 
 namespace headgate {
@@ -67,6 +69,7 @@ bool says_where(std::string_view target) { return target.find(':') != std::strin
 struct Found {
   Match match;
   CapacityOverride capacity;
+  std::vector<PodPort> ports;
 };
 
 /// A configured name. The file is read even where it has errors elsewhere: a target that was read
@@ -77,7 +80,11 @@ Result<Found> find_configured(const ExplainOptions& options,
   std::string names;
   for (const TargetConfig& target : loaded.config.targets) {
     if (target.name == options.target) {
-      return Found{target.match, {target.capacity.cpu_cores, target.capacity.memory_bytes}};
+      Found found{target.match, {target.capacity.cpu_cores, target.capacity.memory_bytes}, {}};
+      for (const EndpointConfig& endpoint : target.endpoints) {
+        found.ports.push_back({endpoint.protocol == Protocol::kUdp, endpoint.port});
+      }
+      return found;
     }
     names += (names.empty() ? "" : ", ") + target.name;
   }
@@ -108,7 +115,7 @@ Result<std::optional<Found>> find_protected(const std::string& name, const Agent
                     name, cli::text_of(*target, "mode"), cli::text_of(*target, "strategy"),
                     cli::text_of(*target, "absent_why")));
   }
-  Found found{MatchCgroup{path}, {}};
+  Found found{MatchCgroup{path}, {}, {}};
   const Json& cpu = cli::member(*target, "cpu");
   if (cli::text_of(cpu, "source") == "config") {
     found.capacity.cpu_cores = cli::number_of(cpu, "effective_cores");
@@ -139,7 +146,27 @@ Result<Found> find_target(const ExplainOptions& options, std::span<const Strateg
   if (!match) {
     return tl::unexpected<Error>(match.error());
   }
-  return Found{std::move(*match), {}};
+  return Found{std::move(*match), {}, {}};
+}
+
+/// Everything that the match means now. Pods are asked for at the API server; where that cannot be
+/// had, a UID is still found.
+Result<std::vector<Located>> locate(const ExplainOptions& options, const Locator& locator,
+                                    const Found& found) {
+  const auto* match = std::get_if<MatchPods>(&found.match);
+  if (match == nullptr) {
+    return locator.locate(found.match);
+  }
+  const auto listed = list_pods(options.kubernetes);
+  const PodsPtr pods = listed ? *listed : nullptr;
+  PodLocator pod_locator(locator);
+  PodsFound all = pod_locator.find(
+      {*match, found.ports, pods.get(), listed ? "" : listed.error().message, {}, SIZE_MAX},
+      std::chrono::steady_clock::now());
+  if (all.fresh.empty()) {
+    return fail(all.missing);
+  }
+  return std::move(all.fresh);
 }
 
 void add_paths(const Hierarchy& hierarchy, const std::string& cgroup_path,
@@ -164,6 +191,10 @@ Result<cli::Explanation> explain_one(const ExplainOptions& options, const Hierar
   }
   cli::Explanation explanation;
   explanation.target = options.target;
+  if (located.pod && !located.pod->name.empty()) {
+    explanation.target = fmt::format("pod:{}/{}/{}", located.pod->namespace_name, located.pod->name,
+                                     located.pod->container);
+  }
   explanation.cgroup_path = located.cgroup_path;
   explanation.cgroup_mode = to_string(hierarchy.mode);
   explanation.warnings = located.warnings;
@@ -244,7 +275,7 @@ int run_explain(const ExplainOptions& options, std::span<const StrategyInfo> str
   if (!found) {
     return failed(found.error());
   }
-  const auto located = locator.locate(found->match);
+  const auto located = locate(options, locator, *found);
   if (!located) {
     return failed(located.error());
   }

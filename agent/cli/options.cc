@@ -261,6 +261,19 @@ class Parser {
     text("cgroup-root", cgroup, kDefaultCgroupRoot, "DIR", "where the cgroup trees are");
     text("proc-root", proc, kDefaultProcRoot, "DIR", "where the processes are");
   }
+  void kubernetes(KubernetesOptions* into) {
+    text(
+        "kubernetes.api-server", &into->api_server, "auto", "URL",
+        "where pods are asked for, if targets are pods; auto: the server of the pod that the agent "
+        "runs in; none: nowhere");
+    text("kubernetes.node-name", &into->node_name, "", "NAME",
+         "name of this node; the environment variable NODE_NAME if left out");
+    text("kubernetes.service-account", &into->service_account,
+         "/var/run/secrets/kubernetes.io/serviceaccount", "DIR", "has the files token and ca.crt");
+    text("kubernetes.cri-socket", &into->cri_socket, "auto", "PATH",
+         "the container runtime, which tells of pods where the API server does not; auto: that of "
+         "containerd, CRI-O or cri-dockerd; none: nobody");
+  }
   void pin_root(std::string* into) {
     text("pin-root", into, kDefaultPinRoot, "DIR", "directory of maps and links in bpffs");
   }
@@ -348,7 +361,8 @@ Result<Command> parse_run(Arguments arguments, const Environment& environment) {
               "the configuration");
   parser.boolean("config.check", &o.config_check, "check the configuration and end");
   parser.list("protect", &o.protect, "TARGET",
-              "protect this without a file: unit:NAME, cgroup:/PATH or exe:/PATH; may be repeated");
+              "protect this without a file: unit:NAME, cgroup:/PATH, exe:/PATH or "
+              "pod:NAMESPACE/NAME; may be repeated");
   parser.list("port", &o.ports, "N[/PROTOCOL]",
               "a port of what --protect names; tcp, udp, http or grpc; may be repeated");
   parser.boolean("observe", &o.observe, "decide and count, refuse nothing");
@@ -361,6 +375,7 @@ Result<Command> parse_run(Arguments arguments, const Environment& environment) {
   parser.text("on-exit", &on_exit, "leave", "WHAT",
               "leave: maps and links stay, the lease opens the gate, the next agent adopts them; "
               "purge: they are removed");
+  parser.kubernetes(&o.kubernetes);
   parser.boolean("no-wait", &no_wait, "fail where another agent runs, instead of standing by");
   parser.socket(&o.socket_path);
   auto done = parser.parse();
@@ -442,6 +457,7 @@ Result<Command> parse_explain(Arguments arguments, const Environment& environmen
   parser.text("config", &o.config_path, std::string(kDefaultConfigPath), "FILE",
               "where TARGET is looked up by name");
   parser.roots(&o.cgroup_root, &o.proc_root);
+  parser.kubernetes(&o.kubernetes);
   parser.socket(&o.socket_path);
   parser.json(&o.json);
   parser.positional(&o.target);

@@ -27,6 +27,14 @@ enum class OnExit : std::uint8_t {
   kPurge,  ///< they go
 };
 
+/// Who tells of this node's pods.
+struct KubernetesOptions {
+  std::string api_server;       ///< "auto", "none" or a URL
+  std::string node_name;        ///< "": $NODE_NAME
+  std::string service_account;  ///< directory with token and ca.crt
+  std::string cri_socket;       ///< "auto", "none" or a path
+};
+
 struct RunOptions {
   std::string config_path{kDefaultConfigPath};  ///< not used where `protect` has something
   bool config_check = false;                    ///< check the configuration and end
@@ -41,6 +49,7 @@ struct RunOptions {
   std::string proc_root;
   OnExit on_exit = OnExit::kLeave;
   bool wait = true;  ///< wait in standby while another agent runs
+  KubernetesOptions kubernetes;
   std::string socket_path;
 };
 
@@ -68,6 +77,7 @@ struct ExplainOptions {
   std::string cgroup_root;
   std::string proc_root;
   std::string socket_path;
+  KubernetesOptions kubernetes;
   bool json = false;
 };
 

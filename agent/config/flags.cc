@@ -18,7 +18,8 @@ namespace headgate {
 namespace {
 
 constexpr std::string_view kTargetForms =
-    "cgroup:/PATH (below the cgroup root), unit:NAME.service, or exe:/PATH/OF/EXECUTABLE";
+    "cgroup:/PATH (below the cgroup root), unit:NAME.service, exe:/PATH/OF/EXECUTABLE, or "
+    "pod:NAMESPACE/NAME[/CONTAINER]";
 
 /// A text for a name made of what the name's rule allows.
 std::string name_from(std::string_view text) {
@@ -57,14 +58,20 @@ Result<TargetConfig> target_of(const std::string& text) {
   } else {
     return bad(fmt::format("does not say what it is; allowed: {}", kTargetForms));
   }
-  if (kind == "pod" || kind == "pods") {
-    return bad(fmt::format("pods are not built yet; allowed: {}", kTargetForms));
-  }
   if (kind == "pid") {
     return bad(fmt::format("a process id does not outlive a restart of the process; allowed: {}",
                            kTargetForms));
   }
   TargetConfig target;
+  if (kind == "pod") {
+    auto pod = parse_pod_target(rest);
+    if (!pod) {
+      return bad(pod.error().message);
+    }
+    target.name = name_from(pod->name.empty() ? pod->uid : pod->name);
+    target.match = std::move(*pod);
+    return target;
+  }
   Value value;
   if (kind == "unit") {
     value = read_value(field_of(kMatchSpec, "unit"), rest);
@@ -82,7 +89,7 @@ Result<TargetConfig> target_of(const std::string& text) {
     value = read_value(field_of(kProcessSpec, "exe"), rest);
     target.match = MatchProcess{value.text};
   } else {
-    constexpr std::array<std::string_view, 4> kKinds{"cgroup", "unit", "exe", "process"};
+    constexpr std::array<std::string_view, 5> kKinds{"cgroup", "unit", "exe", "process", "pod"};
     const Nearest nearest = nearest_of(kind, kKinds);
     return bad(fmt::format("unknown kind '{}'{} Allowed: {}", printable(kind),
                            suggestion(nearest.close ? nearest : Nearest{}), kTargetForms));
@@ -135,6 +142,43 @@ Result<std::vector<EndpointConfig>> endpoints_of(const std::string& text) {
 }
 
 }  // namespace
+
+Result<MatchPods> parse_pod_target(std::string_view text) {
+  MatchPods out;
+  const auto part = [&](std::string_view key, std::string_view value, std::string& into) {
+    const Value read = read_value(field_of(kPodsSpec, key), value);
+    into = read.text;
+    return read.problem;
+  };
+  const std::size_t slash = text.find('/');
+  const std::string_view first = text.substr(0, slash);
+  std::string_view rest = slash == std::string_view::npos ? "" : text.substr(slash + 1);
+  std::string problem;
+  if (part("uid", first, out.uid).empty()) {
+    if (slash != std::string_view::npos) {
+      problem = part("container", rest, out.container);
+    }
+  } else {
+    out.uid.clear();
+    if (slash == std::string_view::npos) {
+      return fail("is no pod; allowed: NAMESPACE/NAME[/CONTAINER] or UID[/CONTAINER]");
+    }
+    const std::size_t second = rest.find('/');
+    out.namespaces.emplace_back();
+    problem = read_value(*field_of(kPodsSpec, "namespaces").element, first).problem;
+    out.namespaces.front() = first;
+    if (problem.empty()) {
+      problem = part("name", rest.substr(0, second), out.name);
+    }
+    if (problem.empty() && second != std::string_view::npos) {
+      problem = part("container", rest.substr(second + 1), out.container);
+    }
+  }
+  if (!problem.empty()) {
+    return fail(problem);
+  }
+  return out;
+}
 
 Result<Config> config_from_flags(const std::vector<std::string>& protect,
                                  const std::vector<std::string>& ports, Mode mode,

@@ -13,6 +13,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/config/defaults.h"
+#include "agent/config/label_selector.h"
 #include "agent/config/network.h"
 #include "agent/config/overlap.h"
 #include "agent/config/quantity.h"
@@ -89,6 +90,7 @@ class ConfigReader {
 
  private:
   void read_target(const YamlNode& node, const std::string& path, Config& config);
+  [[nodiscard]] MatchPods read_pods(const Map& match, const YamlNode& node);
   void read_match(const Map& target, TargetConfig& out);
   void read_capacity(const Map& target, CapacityConfig& out);
   void read_memory(const Map& target, MemoryConfig& out);
@@ -192,23 +194,39 @@ void ConfigReader::read_target(const YamlNode& node, const std::string& path, Co
   config.targets.push_back(std::move(target));
 }
 
+MatchPods ConfigReader::read_pods(const Map& match, const YamlNode& node) {
+  MatchPods pods;
+  const auto map = reader_.map(match, "pods");
+  if (!map) {
+    return pods;
+  }
+  for (auto& name : reader_.values(*map, "namespaces")) {
+    pods.namespaces.push_back(std::move(name.value.text));
+  }
+  reader_.text(*map, "name", pods.name);
+  reader_.text(*map, "uid", pods.uid);
+  reader_.text(*map, "container", pods.container);
+  if (reader_.text(*map, "selector", pods.selector)) {
+    if (const auto parsed = LabelSelector::parse(pods.selector); !parsed) {
+      reader_.error(map->place_of("selector"), map->path_of("selector"), pods.selector,
+                    parsed.error().message);
+    }
+  }
+  if (map->values.empty() || (map->values.size() == 1 && map->find("container") != nullptr)) {
+    reader_.error(node.place, match.path_of("pods"), value_text(node),
+                  "matches every pod of the node; allowed: at least one of namespaces, selector, "
+                  "name and uid");
+  }
+  return pods;
+}
+
 void ConfigReader::read_match(const Map& target, TargetConfig& out) {
   const auto map = reader_.map(target, "match");
   if (!map) {
     return;
   }
   if (const YamlNode* pods_node = map->find("pods")) {
-    reader_.error(pods_node->place, map->path_of("pods"), value_text(*pods_node),
-                  "pods are not built yet; use unit, cgroup or process");
-    MatchPods pods;
-    if (const auto pods_map = reader_.map(*map, "pods")) {
-      for (auto& name : reader_.values(*pods_map, "namespaces")) {
-        pods.namespaces.push_back(std::move(name.value.text));
-      }
-      reader_.text(*pods_map, "selector", pods.selector);
-      reader_.text(*pods_map, "container", pods.container);
-    }
-    out.match = std::move(pods);
+    out.match = read_pods(*map, *pods_node);
   }
   if (auto v = reader_.value(*map, "unit")) {
     out.match = MatchUnit{std::move(v->text)};

@@ -44,10 +44,14 @@ struct LoadedConfig {
 [[nodiscard]] LoadedConfig load_config_file(const std::string& path,
                                             std::span<const StrategyInfo> strategies);
 
+/// What stands behind "pod:" in a TARGET: "NAMESPACE/NAME[/CONTAINER]", or "UID[/CONTAINER]".
+[[nodiscard]] Result<MatchPods> parse_pod_target(std::string_view text);
+
 /// `--protect TARGET --port N[/PROTOCOL]`: the configuration it amounts to; each target gets all
 /// the ports. TARGET: cgroup:/PATH, unit:NAME (or just NAME.service, .scope, .slice), exe:/PATH (or
-/// process:/PATH). N: a port, a range or a list of them. With `strategies` the defaults of the
-/// strategy are written in, as load_config() does. Errors name the flag.
+/// process:/PATH), pod:NAMESPACE/NAME[/CONTAINER] or pod:UID[/CONTAINER]. N: a port, a range or a
+/// list of them. With `strategies` the defaults of the strategy are written in, as load_config()
+/// does. Errors name the flag.
 [[nodiscard]] Result<Config> config_from_flags(const std::vector<std::string>& protect,
                                                const std::vector<std::string>& ports, Mode mode,
                                                std::span<const StrategyInfo> strategies = {});

@@ -14,7 +14,10 @@ namespace {
 /// Identity of what a target matches; empty = its match could not be read.
 std::optional<std::string> match_text(const Match& match) {
   struct Text {
-    std::optional<std::string> operator()(const MatchPods& /*unused*/) const { return {}; }
+    std::optional<std::string> operator()(const MatchPods& m) const {
+      return fmt::format("pods:{}|{}|{}|{}|{}", fmt::join(m.namespaces, ","), m.selector, m.name,
+                         m.uid, m.container);
+    }
     std::optional<std::string> operator()(const MatchUnit& m) const { return "unit:" + m.unit; }
     std::optional<std::string> operator()(const MatchCgroup& m) const { return "cgroup:" + m.path; }
     std::optional<std::string> operator()(const MatchProcess& m) const {

@@ -93,6 +93,12 @@ Tree tree_of(const Match& match) {
     if (!pods->selector.empty()) {
       inner.put("selector", text(pods->selector));
     }
+    if (!pods->name.empty()) {
+      inner.put("name", text(pods->name));
+    }
+    if (!pods->uid.empty()) {
+      inner.put("uid", text(pods->uid));
+    }
     if (!pods->container.empty()) {
       inner.put("container", text(pods->container));
     }

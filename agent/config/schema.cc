@@ -36,6 +36,13 @@ constexpr std::string_view kNameAllowed =
 constexpr std::string_view kLabelPattern = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
 constexpr std::string_view kLabelAllowed =
     "a Kubernetes name: 1 to 63 of a-z, 0-9, '-', with a letter or digit at both ends";
+constexpr std::string_view kPodNamePattern = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$";
+constexpr std::string_view kPodNameAllowed =
+    "the name of a pod: 1 to 253 of a-z, 0-9, '-', '.', with a letter or digit at both ends";
+constexpr std::string_view kPodUidPattern =
+    "^([0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$";
+constexpr std::string_view kPodUidAllowed =
+    "the UID of a pod, such as 4a163a05-439d-484b-8e53-2968bc15824f";
 constexpr std::string_view kPathPattern = "^/[^\\s]*$";
 constexpr std::string_view kPathAllowed = "a path that begins with '/', without blanks";
 
@@ -53,8 +60,18 @@ constexpr std::array kPodsFields{
     Field{.key = "selector",
           .shape = Shape::kText,
           .doc = "Label selector, as for kubectl -l.",
-          .pattern = "^[A-Za-z0-9 ._/,=!()-]{0,500}$",
+          .pattern = "^[A-Za-z0-9 ._/,=!()<>-]{0,500}$",
           .allowed = "a Kubernetes label selector, such as app=otel-collector"},
+    Field{.key = "name",
+          .shape = Shape::kText,
+          .doc = "Name of the pod.",
+          .pattern = kPodNamePattern,
+          .allowed = kPodNameAllowed},
+    Field{.key = "uid",
+          .shape = Shape::kText,
+          .doc = "UID of the pod: found in the cgroup tree alone.",
+          .pattern = kPodUidPattern,
+          .allowed = kPodUidAllowed},
     Field{.key = "container",
           .shape = Shape::kText,
           .doc = "Container to protect; the one that listens when left out.",

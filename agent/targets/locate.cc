@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 
 #include "agent/cgroup/parse.h"
+#include "agent/config/load.h"
 
 namespace headgate {
 namespace {
@@ -488,15 +489,13 @@ Result<std::vector<Located>> Locator::locate(const Match& match) const {
   if (const auto* process = std::get_if<MatchProcess>(&match)) {
     return locate_exe(process->exe);
   }
-  return fail(
-      "pods are found by the Kubernetes discovery, which is not built yet: name the pod's "
-      "cgroup instead (cgroup: /kubepods.slice/...)");
+  return fail("pods are found by PodLocator");
 }
 
 Result<Match> parse_target(std::string_view text, const Locator& locator) {
   constexpr std::string_view kForms =
       "a TARGET is the name of a configured target, cgroup:/path/below/the/cgroup/root, "
-      "unit:NAME.service, pid:NUMBER or pod:NAMESPACE/NAME[/CONTAINER]";
+      "unit:NAME.service, pid:NUMBER, pod:NAMESPACE/NAME[/CONTAINER] or pod:UID[/CONTAINER]";
   const std::size_t colon = text.find(':');
   const std::string_view kind = text.substr(0, colon);
   const std::string_view rest =
@@ -544,11 +543,11 @@ Result<Match> parse_target(std::string_view text, const Locator& locator) {
     return Match(MatchCgroup{*path});
   }
   if (kind == "pod") {
-    return fail(
-        fmt::format("\"{}\": pods need the Kubernetes discovery, which is not built yet; "
-                    "name the pod's cgroup instead, such as "
-                    "cgroup:/kubepods.slice/kubepods-podUID.slice",
-                    text));
+    auto pod = parse_pod_target(rest);
+    if (!pod) {
+      return tl::unexpected<Error>(pod.error().within(fmt::format("\"{}\"", text)));
+    }
+    return Match(std::move(*pod));
   }
   return fail(fmt::format("\"{}\": unknown kind \"{}\": {}", text, kind, kForms));
 }

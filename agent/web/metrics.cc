@@ -85,25 +85,58 @@ class Family {
       families.push_back(std::move(family_));
     }
   }
+  [[nodiscard]] std::vector<ClientMetric>& metrics() { return family_.metric; }
 
  private:
   MetricFamily family_;
 };
 
+/// What stands in the labels of a target that is a container of a pod.
+struct PodLabels {
+  std::string target;
+  std::string namespace_name;
+  std::string pod;
+  std::string container;
+};
+using PodLabelsByTarget = std::map<std::string, PodLabels, std::less<>>;
+
 class Families {
  public:
+  explicit Families(PodLabelsByTarget pods) : pods_(std::move(pods)) {}
   void one(std::string_view name, std::string_view help, MetricType type, double value) {
     Family family(name, help, type);
     family.add({}, value);
     family.move_to(families_);
   }
-  void add(Family family) { family.move_to(families_); }
+  void add(Family family) {
+    for (ClientMetric& metric : family.metrics()) {
+      name_pod(metric);
+    }
+    family.move_to(families_);
+  }
   [[nodiscard]] std::string serialize() const {
     return prometheus::TextSerializer().Serialize(families_);
   }
 
  private:
+  /// A label "target" that stands for a pod becomes the target of the configuration, and the pod
+  /// has labels of its own: one target may be many pods.
+  void name_pod(ClientMetric& metric) const {
+    if (pods_.empty() || metric.label.empty() || metric.label.front().name != "target") {
+      return;
+    }
+    const auto pod = pods_.find(metric.label.front().value);
+    if (pod == pods_.end()) {
+      return;
+    }
+    metric.label.front().value = pod->second.target;
+    metric.label.push_back({"namespace", pod->second.namespace_name});
+    metric.label.push_back({"pod", pod->second.pod});
+    metric.label.push_back({"container", pod->second.container});
+  }
+
   std::vector<MetricFamily> families_;
+  PodLabelsByTarget pods_;
 };
 
 Family gauge(std::string_view name, std::string_view help) {
@@ -127,7 +160,7 @@ std::vector<Named> name_targets(const AgentSnapshot& snapshot) {
   named.reserve(snapshot.targets.size());
   for (const TargetSnapshot& target : snapshot.targets) {
     std::string label = target.name;
-    if (used.contains(label)) {
+    if (used.contains(label) || target.pod) {
       label += '@' + target.instance;
     }
     for (int n = 2; !used.insert(label).second; ++n) {
@@ -136,6 +169,19 @@ std::vector<Named> name_targets(const AgentSnapshot& snapshot) {
     named.push_back({target, std::move(label)});
   }
   return named;
+}
+
+PodLabelsByTarget pod_labels(std::span<const Named> targets) {
+  PodLabelsByTarget out;
+  for (const auto& [target, label] : targets) {
+    if (target.pod) {
+      // Without a name the UID tells pods apart.
+      out[valid_utf8(label)] = {valid_utf8(target.name), target.pod->namespace_name,
+                                target.pod->name.empty() ? target.pod->uid : target.pod->name,
+                                target.pod->container};
+    }
+  }
+  return out;
 }
 
 /// The hook that makes the verdicts of a target: sock_ops only counts.
@@ -468,11 +514,45 @@ void add_agent(Families& out, const AgentSnapshot& snapshot) {
   }
 }
 
+void add_pods(Families& out, const PodSourceStatus& pods) {
+  Family info = gauge("headgate_pods_info", "Who tells of this node's pods; always 1.");
+  info.add({{"source", pods.source}, {"where", pods.where}, {"node", pods.node_name}}, true);
+  out.add(std::move(info));
+  out.one("headgate_pods_synced", "1 since the whole list of pods was had.", MetricType::Gauge,
+          pods.synced ? 1 : 0);
+  out.one("headgate_pods_known", "Pods of this node that are known.", MetricType::Gauge,
+          static_cast<double>(pods.pods));
+  if (pods.heard_age_s) {
+    out.one("headgate_pods_heard_age_seconds",
+            "Since the source of pods has said anything that tells that the list is right.",
+            MetricType::Gauge, *pods.heard_age_s);
+  }
+  struct Counted {
+    std::string_view name;
+    std::string_view help;
+    std::uint64_t value;
+  };
+  for (const Counted& one :
+       {Counted{"headgate_pods_lists_total", "Whole lists of pods asked for.", pods.lists},
+        Counted{"headgate_pods_watches_total", "Watches of pods begun.", pods.watches},
+        Counted{"headgate_pods_events_total", "Changes of pods told.", pods.events},
+        Counted{"headgate_pods_expired_total",
+                "Lists asked for again because the version was too old (410).", pods.expired},
+        Counted{"headgate_pods_errors_total", "Requests for pods that failed.", pods.errors},
+        Counted{"headgate_pods_received_bytes_total", "Bytes of lists and watches.",
+                pods.received_bytes}}) {
+    out.one(one.name, one.help, MetricType::Counter, static_cast<double>(one.value));
+  }
+}
+
 }  // namespace
 
 std::string to_metrics(const AgentSnapshot& snapshot) {
-  Families out;
   const std::vector<Named> targets = name_targets(snapshot);
+  Families out(pod_labels(targets));
+  if (snapshot.pods) {
+    add_pods(out, *snapshot.pods);
+  }
   add_agent(out, snapshot);
   add_targets(out, targets);
   add_levels(out, targets);

@@ -259,11 +259,44 @@ json thresholds(const TargetSnapshot& target) {
   return object;
 }
 
+json pod(const TargetSnapshot& t) {
+  if (!t.pod) {
+    return nullptr;
+  }
+  return {{"namespace", t.pod->namespace_name},
+          {"name", t.pod->name},
+          {"uid", t.pod->uid},
+          {"container", t.pod->container}};
+}
+
+/// Who tells of this node's pods, and how that goes; null where no target is matched by pods.
+json pods(const AgentSnapshot& s) {
+  if (!s.pods) {
+    return nullptr;
+  }
+  const PodSourceStatus& p = *s.pods;
+  return {{"source", p.source},
+          {"where", p.where},
+          {"node", p.node_name},
+          {"synced", p.synced},
+          {"problem", p.problem},
+          {"pods", p.pods},
+          {"lists", p.lists},
+          {"watches", p.watches},
+          {"events", p.events},
+          {"bookmarks", p.bookmarks},
+          {"expired", p.expired},
+          {"errors", p.errors},
+          {"received_bytes", p.received_bytes},
+          {"heard_age_seconds", number(p.heard_age_s)}};
+}
+
 json target(const TargetSnapshot& t, Duration lease) {
   Unknowns unknown;
   json object = {{"name", t.name},
                  {"instance", t.instance},
                  {"cgroup_path", t.cgroup_path},
+                 {"pod", pod(t)},
                  {"strategy", t.strategy},
                  {"mode", headgate::to_string(t.mode)},
                  {"config_line", t.config_line},
@@ -333,6 +366,7 @@ std::string to_state_json(const AgentSnapshot& s) {
         {{"hook", errors.hook}, {"errno", errno_name(errors.sys_errno)}, {"count", errors.count}});
   }
   state["attach_errors"] = std::move(attach);
+  state["pods"] = pods(s);
   json targets = json::array();
   for (const TargetSnapshot& t : s.targets) {
     targets.push_back(target(t, s.lease));
@@ -349,6 +383,7 @@ std::string to_targets_json(const AgentSnapshot& s) {
         {"name", t.name},
         {"instance", t.instance},
         {"cgroup_path", t.cgroup_path},
+        {"pod", pod(t)},
         {"config", t.config_line == 0 ? std::string("command line")
                                       : fmt::format("{}:{}", s.config_file, t.config_line)},
         {"present", t.present},

@@ -79,6 +79,14 @@ std::vector<pid_t> pids_in(const std::string& directory) {
 Cgroup::Cgroup(const std::string& name, const std::string& parent)
     : path_(parent + "/headgate-lab-" + std::to_string(::getpid()) + "-" + name) {
   remove_leftovers();
+  make(parent);
+}
+
+Cgroup::Cgroup(const Cgroup& parent, const std::string& name) : path_(parent.path_ + "/" + name) {
+  make(parent.path_);
+}
+
+void Cgroup::make(const std::string& parent) {
   const Trees trees = find_trees();
   std::set<std::string> roots;
   if (!trees.v2.empty()) {

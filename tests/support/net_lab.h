@@ -165,6 +165,9 @@ class Cgroup {
  public:
   /// The name becomes headgate-lab-PID-NAME; `parent` is a path below the roots ("" = the root).
   explicit Cgroup(const std::string& name, const std::string& parent = "");
+  /// Below another cgroup of the lab, with this name as it is: where the name is what is looked
+  /// for.
+  Cgroup(const Cgroup& parent, const std::string& name);
   Cgroup(const Cgroup&) = delete;
   Cgroup& operator=(const Cgroup&) = delete;
   ~Cgroup();
@@ -183,6 +186,8 @@ class Cgroup {
   void add(pid_t pid) const;
 
  private:
+  void make(const std::string& parent);
+
   std::string path_;
   std::string v2_directory_;
   std::map<std::string, std::string> v1_directories_;  // by controller

@@ -66,6 +66,21 @@ TEST(ConfigFlags, EveryKindOfTargetHasItsForm) {
   EXPECT_EQ(match("process:/usr/bin/otelcol").name, "otelcol");
 }
 
+TEST(ConfigFlags, PodsByNameAndByUid) {
+  const auto match = [](const std::string& text) {
+    auto config = flags({text}, {"80"});
+    EXPECT_TRUE(config) << text;
+    return std::move(config->targets.at(0));
+  };
+  EXPECT_EQ(std::get<MatchPods>(match("pod:observability/otc-0").match),
+            (MatchPods{.namespaces = {"observability"}, .name = "otc-0"}));
+  EXPECT_EQ(std::get<MatchPods>(match("pod:a/b.c/otc").match),
+            (MatchPods{.namespaces = {"a"}, .name = "b.c", .container = "otc"}));
+  EXPECT_EQ(match("pod:a/b.c/otc").name, "b.c");
+  EXPECT_EQ(std::get<MatchPods>(match("pod:4a163a05-439d-484b-8e53-2968bc15824f").match),
+            (MatchPods{.uid = "4a163a05-439d-484b-8e53-2968bc15824f"}));
+}
+
 TEST(ConfigFlags, NamesStayUnique) {
   const auto config = flags({"exe:/usr/bin/a", "exe:/opt/a", "cgroup:/a"}, {"80"});
   ASSERT_TRUE(config);
@@ -76,7 +91,8 @@ TEST(ConfigFlags, NamesStayUnique) {
 
 TEST(ConfigFlags, ErrorsNameTheFlag) {
   constexpr auto kForms =
-      "cgroup:/PATH (below the cgroup root), unit:NAME.service, or exe:/PATH/OF/EXECUTABLE";
+      "cgroup:/PATH (below the cgroup root), unit:NAME.service, exe:/PATH/OF/EXECUTABLE, or "
+      "pod:NAMESPACE/NAME[/CONTAINER]";
   EXPECT_EQ(error_of({}, {"80"}),
             std::string("--protect is missing; give at least one: ") + kForms);
   EXPECT_EQ(error_of({"unit:a.service"}, {}),
@@ -87,8 +103,12 @@ TEST(ConfigFlags, ErrorsNameTheFlag) {
             std::string("--protect unti:a.service: unknown kind 'unti', did you mean 'unit'? "
                         "Allowed: ") +
                 kForms);
-  EXPECT_THAT(error_of({"pod:ns/name"}, {"80"}),
-              HasSubstr("--protect pod:ns/name: pods are not built yet"));
+  EXPECT_EQ(error_of({"pod:name"}, {"80"}),
+            "--protect pod:name: is no pod; allowed: NAMESPACE/NAME[/CONTAINER] or "
+            "UID[/CONTAINER]");
+  EXPECT_THAT(error_of({"pod:ns/"}, {"80"}), HasSubstr("the name of a pod"));
+  EXPECT_THAT(error_of({"pod:NS/name"}, {"80"}), HasSubstr("'NS' is not valid here"));
+  EXPECT_THAT(error_of({"pod:ns/name/A_B"}, {"80"}), HasSubstr("'A_B' is not valid here"));
   EXPECT_THAT(error_of({"pid:1"}, {"80"}), HasSubstr("does not outlive a restart"));
   EXPECT_THAT(error_of({"cgroup:/"}, {"80"}), HasSubstr("--protect cgroup:/: '/' is not valid"));
   EXPECT_THAT(error_of({"cgroup:/a/../b"}, {"80"}), HasSubstr("is not valid here"));

@@ -244,13 +244,16 @@ TEST(ParseTarget, KnowsItsForms) {
   EXPECT_EQ(std::get<MatchCgroup>(*parse_target("pid:100", locator)).path, "/a/b");
 }
 
-TEST(ParseTarget, SaysThatPodsAreNotFoundYetAndWhatToUse) {
+TEST(ParseTarget, PodsByNameOrByUid) {
   const Host host;
-  const auto pod = parse_target("pod:ns/name", host.locator());
-  ASSERT_FALSE(pod);
-  EXPECT_THAT(pod.error().message, HasSubstr("Kubernetes discovery"));
-  EXPECT_THAT(pod.error().message, HasSubstr("cgroup:"));
-  EXPECT_FALSE(host.locator().locate(MatchPods{}));
+  const auto pod = [&](const char* text) {
+    return std::get<MatchPods>(*parse_target(text, host.locator()));
+  };
+  EXPECT_EQ(pod("pod:ns/name"), (MatchPods{.namespaces = {"ns"}, .name = "name"}));
+  EXPECT_EQ(pod("pod:ns/name/otc"),
+            (MatchPods{.namespaces = {"ns"}, .name = "name", .container = "otc"}));
+  EXPECT_EQ(pod("pod:7260904bbd08e72e4dff95d9fccd2ee8/otc"),
+            (MatchPods{.uid = "7260904bbd08e72e4dff95d9fccd2ee8", .container = "otc"}));
 }
 
 class BadTarget : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};

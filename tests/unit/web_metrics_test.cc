@@ -115,6 +115,46 @@ TEST(Metrics, TwoInstancesOfOneTargetStayApart) {
   EXPECT_THAT(text, HasSubstr("headgate_target_present{target=\"x@/b#2\"} 1\n"));
 }
 
+TEST(Metrics, PodsOfOneTargetHaveLabelsOfTheirOwn) {
+  AgentSnapshot agent;
+  agent.targets = {unknown_target("x"), unknown_target("x"), unknown_target("x")};
+  agent.targets[0].instance = "obs/a/otc";
+  agent.targets[0].pod = {"obs", "a", "uid-a", "otc"};
+  agent.targets[1].instance = "obs/b/otc";
+  agent.targets[1].pod = {"obs", "b", "uid-b", "otc"};
+  agent.targets[2].instance = "/kubepods/poduid-c/1";
+  agent.targets[2].pod = {"", "", "uid-c", "1"};
+  const std::string text = to_metrics(agent);
+  lines_of(text);
+  EXPECT_THAT(text, HasSubstr("headgate_target_present{target=\"x\",namespace=\"obs\",pod=\"a\","
+                              "container=\"otc\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("headgate_target_present{target=\"x\",namespace=\"obs\",pod=\"b\","
+                              "container=\"otc\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("headgate_target_present{target=\"x\",namespace=\"\","
+                              "pod=\"uid-c\",container=\"1\"} 1\n"));
+}
+
+TEST(Metrics, WhoTellsOfPods) {
+  AgentSnapshot agent;
+  EXPECT_THAT(to_metrics(agent), Not(HasSubstr("headgate_pods_")));
+  agent.pods.emplace();
+  agent.pods->source = "api";
+  agent.pods->where = "https://10.96.0.1:443";
+  agent.pods->node_name = "n1";
+  agent.pods->synced = true;
+  agent.pods->pods = 31;
+  agent.pods->expired = 2;
+  agent.pods->heard_age_s = 1.5;
+  const std::string text = to_metrics(agent);
+  lines_of(text);
+  EXPECT_THAT(text, HasSubstr("headgate_pods_info{source=\"api\",where=\"https://10.96.0.1:443\","
+                              "node=\"n1\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("headgate_pods_synced 1\n"));
+  EXPECT_THAT(text, HasSubstr("headgate_pods_known 31\n"));
+  EXPECT_THAT(text, HasSubstr("headgate_pods_expired_total 2\n"));
+  EXPECT_THAT(text, HasSubstr("headgate_pods_heard_age_seconds 1.5\n"));
+}
+
 TEST(Metrics, ReadErrorsAreSummedByFileName) {
   AgentSnapshot agent = busy_snapshot();
   agent.targets.push_back(unknown_target("x"));

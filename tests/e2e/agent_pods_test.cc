@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Targets that are pods: an API server tells of them, their cgroups are named as the kubelet names
+// them, and everything else is real.
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/e2e/agent_process.h"
+#include "tests/support/http_script.h"
+#include "tests/support/leftovers.h"
+#include "tests/support/net_lab.h"
+
+namespace headgate::e2e {
+namespace {
+
+using lab::Outcome;
+
+const std::string kUid = "4a163a05-439d-484b-8e53-2968bc15824f";
+const std::string kFirst(64, 'a');
+const std::string kSecond(64, 'b');
+const std::string kPause(64, '0');
+
+std::string pod(int version, const std::string& container_id, const std::string& annotations = "",
+                const std::string& label = "otel") {
+  return fmt::format(
+      R"({{"kind":"Pod","metadata":{{"name":"otc-0","namespace":"obs","uid":"{}",)"
+      R"("resourceVersion":"{}","labels":{{"app":"{}"}},"annotations":{{{}}}}},)"
+      R"("spec":{{"nodeName":"n1","containers":[{{"name":"otc"}}]}},)"
+      R"("status":{{"phase":"Running","qosClass":"Burstable","containerStatuses":)"
+      R"([{{"name":"otc","containerID":"containerd://{}","state":{{"running":{{}}}}}}]}}}})",
+      kUid, version, label, annotations, container_id);
+}
+
+/// An API server that knows one pod and tells what is said to happen to it.
+class Events {
+ public:
+  void say(const std::string& type, const std::string& object) {
+    const std::lock_guard lock(mutex_);
+    lines_.push_back(fmt::format("{{\"type\":\"{}\",\"object\":{}}}\n", type, object));
+    changed_.notify_all();
+  }
+  void end() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  void answer(const test::HttpExchange& exchange) {
+    if (!exchange.asks_for("watch=true")) {
+      exchange.answer(200, R"({"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[)" +
+                               pod(1, kFirst) + "]}");
+      return;
+    }
+    exchange.begin_stream();
+    std::unique_lock lock(mutex_);
+    for (std::size_t sent = 0; !ended_;) {
+      if (sent < lines_.size()) {
+        exchange.piece(lines_[sent++]);
+        continue;
+      }
+      changed_.wait(lock);
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> lines_;
+  bool ended_ = false;
+};
+
+class AgentPodsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    HEADGATE_REQUIRES_ROOT_KERNEL();
+    pair_ = std::make_unique<lab::Pair>();
+    base_ = std::make_unique<lab::Cgroup>("pods");
+    for (const std::string& name :
+         {std::string("kubepods"), std::string("burstable"), "pod" + kUid}) {
+      levels_.push_back(
+          std::make_unique<lab::Cgroup>(levels_.empty() ? *base_ : *levels_.back(), name));
+    }
+    run_container(kFirst);
+    server_api_ = std::make_unique<test::HttpScript>(
+        [this](const test::HttpExchange& exchange) { events_.answer(exchange); });
+  }
+  void TearDown() override {
+    events_.end();
+    server_.reset();
+    container_.reset();
+    while (!levels_.empty()) {
+      levels_.pop_back();
+    }
+  }
+
+  void run_container(const std::string& id) {
+    server_.reset();
+    container_.reset();
+    container_ = std::make_unique<lab::Cgroup>(*levels_.back(), id);
+    container_->limit_cpu(1.0);
+    lab::ServerOptions options;
+    options.port = 8080;
+    server_ = std::make_unique<lab::ServerProcess>(pair_->server, options, container_.get());
+    server_->start();
+  }
+
+  [[nodiscard]] std::vector<std::string> flags() const {
+    return {"--kubernetes.api-server=" + server_api_->url(), "--kubernetes.node-name=n1",
+            "--kubernetes.cri-socket=none"};
+  }
+
+  void start(const std::string& match) {
+    agent_.write_config(fmt::format(
+        "apiVersion: headgate/v1\ntargets:\n  - name: gateway\n    match: {{pods: {}}}\n"
+        "    strategy: {{fixed: {{admit: 0}}}}\n"
+        "    endpoints: [{{name: e, port: 8080, protocol: tcp}}]\n",
+        match));
+    agent_.start(flags());
+    ASSERT_TRUE(agent_.running()) << agent_.log();
+  }
+
+  [[nodiscard]] testing::AssertionResult comes_to(Outcome outcome) const {
+    const bool came = lab::eventually([&] {
+      lab::ConnectOptions options;
+      options.attempts = 1;
+      options.address = pair_->at_server().ipv4;
+      options.port = 8080;
+      options.timeout = std::chrono::milliseconds(2000);
+      return lab::connect_many(pair_->client, options).count(outcome) == 1;
+    });
+    return came ? testing::AssertionSuccess()
+                : testing::AssertionFailure() << agent_.log() << agent_.state().dump(2);
+  }
+
+  std::unique_ptr<lab::Pair> pair_;
+  std::unique_ptr<lab::Cgroup> base_;
+  std::vector<std::unique_ptr<lab::Cgroup>> levels_;
+  std::unique_ptr<lab::Cgroup> container_;
+  std::unique_ptr<lab::ServerProcess> server_;
+  Events events_;
+  std::unique_ptr<test::HttpScript> server_api_;
+  AgentProcess agent_;
+};
+
+TEST_F(AgentPodsTest, APodIsProtectedUntilItOptsOut) {
+  start("{namespaces: [obs], selector: app=otel}");
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  const auto target = agent_.target("gateway");
+  EXPECT_EQ(target["pod"]["namespace"], "obs");
+  EXPECT_EQ(target["pod"]["name"], "otc-0");
+  EXPECT_EQ(target["pod"]["container"], "otc");
+  EXPECT_EQ(target["instance"], "obs/otc-0/otc");
+  EXPECT_EQ(target["cgroup_path"], container_->path());
+  const auto pods = agent_.state()["pods"];
+  EXPECT_EQ(pods["source"], "api");
+  EXPECT_EQ(pods["pods"], 1);
+  EXPECT_EQ(pods["synced"], true);
+
+  events_.say("MODIFIED", pod(2, kFirst, R"("headgate.io/protect":"false")"));
+  ASSERT_TRUE(comes_to(Outcome::kConnected));
+  EXPECT_TRUE(lab::eventually([&] { return agent_.target("gateway")["present"] == false; }))
+      << agent_.state().dump(2);
+  events_.say("MODIFIED", pod(3, kFirst));
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  events_.say("MODIFIED", pod(4, kFirst, "", "other"));
+  ASSERT_TRUE(comes_to(Outcome::kConnected));
+}
+
+TEST_F(AgentPodsTest, AContainerThatIsStartedAgainIsAnotherOne) {
+  start("{name: otc-0}");
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  run_container(kSecond);
+  events_.say("MODIFIED", pod(2, kSecond));
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  ASSERT_TRUE(lab::eventually([&] {
+    return agent_.target("gateway")["cgroup_path"] == container_->path();
+  })) << agent_.state().dump(2);
+}
+
+TEST_F(AgentPodsTest, WithoutAnApiServerAUidIsEnoughAndNamesAreSaidToBeMissing) {
+  agent_.write_config(fmt::format(
+      "apiVersion: headgate/v1\ntargets:\n"
+      "  - {{name: by-uid, match: {{pods: {{uid: {}}}}}, strategy: {{fixed: {{admit: 0}}}},\n"
+      "     endpoints: [{{name: e, port: 8080, protocol: tcp}}]}}\n"
+      "  - {{name: by-name, match: {{pods: {{namespaces: [obs]}}}},\n"
+      "     endpoints: [{{name: e, port: 8081, protocol: tcp}}]}}\n",
+      kUid));
+  agent_.start({"--kubernetes.api-server=none", "--kubernetes.cri-socket=none"});
+  ASSERT_TRUE(agent_.running()) << agent_.log();
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  EXPECT_EQ(agent_.target("by-uid")["pod"]["uid"], kUid);
+  const auto by_name = agent_.target("by-name");
+  EXPECT_EQ(by_name["present"], false);
+  EXPECT_NE(by_name["absent_why"].get<std::string>().find(
+                "pods cannot be told by namespace obs: --kubernetes.api-server is none"),
+            std::string::npos)
+      << by_name["absent_why"];
+}
+
+TEST_F(AgentPodsTest, ExplainFindsAPodByItsName) {
+  auto arguments = flags();
+  arguments.insert(arguments.begin(), {"explain", "pod:obs/otc-0", "--json"});
+  const auto ran = agent_.run(arguments);
+  ASSERT_EQ(ran.status, 0) << ran.err << ran.out;
+  const auto said = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(said["target"], "pod:obs/otc-0/otc");
+  EXPECT_EQ(said["cpu"]["effective_cores"], 1.0);
+  arguments[1] = "pod:obs/other";
+  const auto none = agent_.run(arguments);
+  EXPECT_EQ(none.status, 1);
+  EXPECT_NE((none.err + none.out)
+                .find("none of the 1 pods of this node has namespace obs, name "
+                      "other"),
+            std::string::npos)
+      << none.err << none.out;
+}
+
+}  // namespace
+}  // namespace headgate::e2e
