@@ -25,6 +25,8 @@ constexpr long kGone = 410;
 constexpr long kGatewayTimeout = 504;
 /// 110 pods of 20 kB, and 30 times that: what is larger is no list of one node's pods.
 constexpr std::size_t kMostOfAList = 64U << 20U;
+/// A version that is too old so soon after it was listed is no matter of a long break.
+constexpr Duration kJustNow = std::chrono::seconds(5);
 /// etcd takes objects of 1.5 MiB; an event wraps one.
 constexpr std::size_t kMostOfAnEvent = 4U << 20U;
 
@@ -227,7 +229,7 @@ class Follower final : public PodSource {
     version_ = std::move(listed->pods->resource_version);
     working_ = std::move(listed->pods->pods);
     must_list_ = false;
-    just_listed_ = true;
+    listed_at_ = now();
     failures_ = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -311,7 +313,7 @@ class Follower final : public PodSource {
   Result<> relist() {
     must_list_ = true;
     count(&PodSourceStatus::expired);
-    if (just_listed_) {
+    if (now() - listed_at_ < kJustNow) {
       version_ = "0";
       return fail(
           fmt::format("{} calls the version that it has just listed too old", options_.url));
@@ -331,7 +333,9 @@ class Follower final : public PodSource {
       must_list_ = true;
       return false;
     }
-    just_listed_ = just_listed_ && event->kind == PodEvent::Kind::kError;
+    if (event->kind != PodEvent::Kind::kError) {
+      listed_at_ = Instant{};
+    }
     switch (event->kind) {
       case PodEvent::Kind::kError:
         ended_by_ = Error{
@@ -381,8 +385,8 @@ class Follower final : public PodSource {
   PodList working_;
   std::string version_ = "0";
   bool must_list_ = true;
-  bool just_listed_ = false;  ///< and nothing has come since
-  unsigned failures_ = 0;     ///< in a row
+  Instant listed_at_{};    ///< where nothing has come since
+  unsigned failures_ = 0;  ///< in a row
   Duration retry_after_{};
   std::optional<Error> ended_by_;  ///< why the stream was cut
 

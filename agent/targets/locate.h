@@ -38,8 +38,8 @@ struct Located {
 };
 
 /// Finds targets in /proc and the cgroup trees: by cgroup path, systemd unit or executable (pods:
-/// locate_pods.h). All
-/// paths below `proc_root` and the hierarchy's root, so that a copied tree can be examined.
+/// locate_pods.h). All paths are below `proc_root` and the hierarchy's root, so that a copied tree
+/// can be examined.
 /// A target that is not there is an Error that says what was looked for; that is normal.
 /// A search costs one walk (of the cgroup directories for a unit, of /proc for an executable):
 /// call it once a second, not once a tick. Thread-safe: it keeps nothing but what it was made with.
