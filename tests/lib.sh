@@ -43,7 +43,7 @@ missing_packages() {
 
 # The services of packages that we install for their programs. Debian starts a service as soon as it
 # is installed and at each boot from then on, which nobody asked for here.
-kServices=(prometheus-pushgateway nginx)
+kServices=(prometheus-pushgateway nginx containerd)
 
 # install_sets SET...: installs what is missing of these sets, and starts no service by it.
 install_sets() {
