@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "agent/cli/check.h"
+#include "agent/cli/classify.h"
 #include "agent/cli/doctor.h"
 #include "agent/cli/explain.h"
 #include "agent/cli/failure.h"
@@ -72,6 +73,8 @@ int run_command(const Command& command) {
           return run_replay(options, std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, RecordOptions>) {
           return run_record(options, std::cout, std::cerr);
+        } else if constexpr (std::is_same_v<Options, ClassifyOptions>) {
+          return run_classify(options, strategies(), std::cout, std::cerr);
         } else if constexpr (std::is_same_v<Options, SwitchOptions>) {
           return run_switch(options, std::cout, std::cerr, switch_pinned);
         } else {

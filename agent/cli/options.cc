@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <optional>
 #include <sstream>
 
@@ -135,11 +136,25 @@ constexpr VerbDoc kRecord{
     "target was not read is not in it.",
     "  headgate record otel-gateway --duration=5m --output=incident.trace\n"
     "  headgate record otel-gateway | headgate replay - --strategy=graded\n"};
+constexpr VerbDoc kClassify{
+    "classify", "FILE --port=N [flags]", "show which route each request of a file belongs to",
+    "Reads what a client has sent to a port, as the kernel would: the same code, packet by "
+    "packet.\n"
+    "Prints each request with its route, or why its class is unknown. FILE is a stream of bytes, "
+    "or\n"
+    "a capture (pcap, pcapng), of which all connections to the port are read; - is standard "
+    "input.\n"
+    "Needs no agent, no kernel, no rights.",
+    "  headgate classify --config=headgate.yaml --port=4318 request.bin\n"
+    "  headgate classify --config=headgate.yaml --port=4318 --cut=3,17 request.bin\n"
+    "      the same in three packets\n"
+    "  tcpdump -i any -w - tcp dst port 4318 | headgate classify --config=headgate.yaml "
+    "--port=4318 --json -\n"};
 constexpr VerbDoc kVersion{"version", "[flags]", "show the version",
                            "Version, revision and compiler.", "  headgate version --json\n"};
 
-constexpr std::array kVerbs{kRun,      kCheck,  kStatus, kTop, kExplain, kDoctor, kReport,
-                            kSimulate, kReplay, kRecord, kOff, kOn,      kVersion};
+constexpr std::array kVerbs{kRun,      kCheck,  kStatus, kTop,      kExplain, kDoctor, kReport,
+                            kSimulate, kReplay, kRecord, kClassify, kOff,     kOn,     kVersion};
 
 std::string overview() {
   std::string text =
@@ -622,6 +637,52 @@ Result<Command> parse_simulate(Arguments arguments, const Environment& environme
   return Command(std::move(o));
 }
 
+/// "3,17,18": rising.
+std::optional<std::vector<std::uint64_t>> cuts_of(std::string_view text) {
+  std::vector<std::uint64_t> out;
+  for (const std::string& part : split(text, ',')) {
+    std::uint64_t cut = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), cut);
+    if (error != std::errc() || end != part.data() + part.size() || cut == 0 ||
+        (!out.empty() && cut <= out.back())) {
+      return std::nullopt;
+    }
+    out.push_back(cut);
+  }
+  return out;
+}
+
+Result<Command> parse_classify(Arguments arguments, const Environment& environment) {
+  ClassifyOptions o;
+  std::string cuts;
+  std::string port;
+  Parser parser(kClassify, arguments, environment);
+  parser.text("config", &o.config_path, std::string(kDefaultConfigPath), "FILE",
+              "the configuration");
+  parser.text("port", &port, "", "N", "the port that the bytes were sent to");
+  parser.text("cut", &cuts, "", "N[,N]", "where packets begin: bytes before them; one packet");
+  parser.json(&o.json);
+  parser.positional(&o.file);
+  auto done = parser.parse();
+  if (!done) return tl::unexpected<Error>(done.error());
+  if (*done) return Command(std::move(**done));
+  if (o.file.empty()) return parser.error("which FILE? - is standard input");
+  if (port.empty()) return parser.error("to which port? --port=4318, for example");
+  const auto [end, wrong] = std::from_chars(port.data(), port.data() + port.size(), o.port);
+  if (wrong != std::errc() || end != port.data() + port.size() || o.port == 0) {
+    return parser.error(fmt::format("--port: '{}' is no port; allowed: 1 to 65535", port));
+  }
+  if (!cuts.empty()) {
+    const auto parsed = cuts_of(cuts);
+    if (!parsed) {
+      return parser.error(
+          fmt::format("--cut: '{}' is no list of rising numbers above 0, like 3,17,18", cuts));
+    }
+    o.cuts = *parsed;
+  }
+  return Command(std::move(o));
+}
+
 Result<Command> parse_replay(Arguments arguments, const Environment& environment) {
   ReplayOptions o;
   std::string strategy;
@@ -719,9 +780,9 @@ Result<Command> parse_version(Arguments arguments, const Environment& environmen
 
 using VerbParser = Result<Command> (*)(Arguments, const Environment&);
 constexpr std::array<VerbParser, kVerbs.size()> kParsers{
-    parse_run,    parse_check,  parse_status,   parse_top,    parse_explain,
-    parse_doctor, parse_report, parse_simulate, parse_replay, parse_record,
-    parse_off,    parse_on,     parse_version};
+    parse_run,      parse_check,  parse_status,   parse_top,    parse_explain,
+    parse_doctor,   parse_report, parse_simulate, parse_replay, parse_record,
+    parse_classify, parse_off,    parse_on,       parse_version};
 
 std::optional<std::size_t> find_verb(std::string_view name) {
   for (std::size_t i = 0; i < kVerbs.size(); ++i) {

@@ -138,6 +138,14 @@ struct ReplayOptions {
   Output output = Output::kTable;
 };
 
+struct ClassifyOptions {
+  std::string config_path{};
+  std::uint16_t port = 0;
+  std::string file{};                 ///< a byte stream or a capture; "-" = standard input
+  std::vector<std::uint64_t> cuts{};  ///< where packets begin; rising
+  bool json = false;
+};
+
 struct RecordOptions {
   std::string target;
   std::string socket_path;
@@ -150,9 +158,10 @@ struct HelpOptions {
   std::string text;
 };
 
-using Command = std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions,
-                             ExplainOptions, DoctorOptions, ReportOptions, SwitchOptions,
-                             SimulateOptions, ReplayOptions, RecordOptions, VersionOptions>;
+using Command =
+    std::variant<HelpOptions, RunOptions, CheckOptions, StatusOptions, TopOptions, ExplainOptions,
+                 DoctorOptions, ReportOptions, SwitchOptions, SimulateOptions, ReplayOptions,
+                 RecordOptions, ClassifyOptions, VersionOptions>;
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 

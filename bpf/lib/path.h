@@ -121,7 +121,7 @@ HEADGATE_INLINE int headgate_is_unreserved(__u8 byte)
 
 HEADGATE_INLINE void headgate_path_byte(struct headgate_path *path, __u8 byte)
 {
-	static const char scheme[8] = "https";
+	const __u64 scheme = 0x7370747468ULL; /* "https", the first letter lowest */
 	__u32 digit;
 
 	switch (path->state) {
@@ -137,7 +137,8 @@ HEADGATE_INLINE void headgate_path_byte(struct headgate_path *path, __u8 byte)
 		if (byte == ':' && (path->segment == 4 || path->segment == 5)) {
 			path->state = HEADGATE_PATH_SLASHES;
 			path->segment = HEADGATE_SEGMENT_EMPTY;
-		} else if (path->segment < 5 && (byte | 0x20) == scheme[path->segment & 7]) {
+		} else if (path->segment < 5 &&
+			   (byte | 0x20) == (__u8)(scheme >> (8 * path->segment))) {
 			path->segment++;
 		} else {
 			path->state = HEADGATE_PATH_BAD;

@@ -23,24 +23,27 @@ enum headgate_stream_protocol {
 #define HEADGATE_STREAM_SWALLOW	   4U /* the request being read was answered: its body is dropped */
 #define HEADGATE_STREAM_CLOSING	   8U /* answered with "Connection: close": all is dropped */
 #define HEADGATE_STREAM_WRITTEN	   16U /* `written_seq` is that of an earlier request */
+#define HEADGATE_STREAM_PENDING	   32U /* a head ended in this packet, and is not judged yet */
 
 /* HTTP/1.1; lib/http1.h */
 struct headgate_http1 {
 	struct headgate_path path;
-	__u64 skip_bytes; /* of a body or chunk: still to come, not to be looked at */
-	__u64 body_bytes; /* announced; chunked: those of the chunks so far */
-	__u64 words[3];	  /* the first 24 bytes of the name or value being read, in lower case */
-	__u64 offset;	  /* in the stream, of the request's first byte */
-	__u32 head_bytes; /* of the head, chunk line or trailers so far */
-	__u32 request;	  /* how many have begun */
-	__u8 state;	  /* enum headgate_http1_state */
-	__u8 method;	  /* enum headgate_http1_method */
-	__u8 flags;	  /* HEADGATE_HTTP1_* */
-	__u8 header;	  /* enum headgate_http1_header */
-	__u8 text_bytes;  /* in `words`, and beyond them; stays at 255 */
-	__u8 reason;	  /* enum headgate_unknown */
-	__u8 reserved8[2];
-	__u64 reserved[7];
+	__u64 skip_bytes;    /* of a body or chunk: still to come, not to be looked at */
+	__u64 body_bytes;    /* announced; chunked: those of the chunks that are not counted yet */
+	__u64 words[3];	     /* the first 24 bytes of the text being read */
+	__u64 offset;	     /* in the stream, of the request's first byte */
+	__u32 head_bytes;    /* of the head, chunk line or trailers so far */
+	__u32 requests;	     /* how many have begun */
+	__u8 state;	     /* enum headgate_http1_state */
+	__u8 method;	     /* enum headgate_http1_method */
+	__u8 header;	     /* enum headgate_http1_header */
+	__u8 reason;	     /* enum headgate_unknown */
+	__u32 flags;	     /* HEADGATE_HTTP1_* */
+	__u32 text_bytes;    /* that went into `words`, or would have */
+	__u32 request_bytes; /* of the whole head of the latest request */
+	__u32 refused_for;   /* enum headgate_reason, of the latest request */
+	__u32 reserved32;
+	__u64 reserved[5];
 };
 HEADGATE_ABI_SIZE(headgate_http1, 256);
 
@@ -64,8 +67,11 @@ struct headgate_stream {
 	__u32 packet_bytes;
 	__u32 window_at; /* where in the packet `window` was taken */
 	__u32 window_bytes;
-	__u32 reserved;
-	__u8 window[HEADGATE_STREAM_WINDOW_BYTES];
+	__u32 reading; /* endpoint slot of the request that is being read */
+	union {	       /* bytes of the packet */
+		__u8 window[HEADGATE_STREAM_WINDOW_BYTES];
+		__u64 window_words[HEADGATE_STREAM_WINDOW_BYTES / 8];
+	};
 	union {
 		struct headgate_http1 http1;
 		__u64 http2[32]; /* of lib/http2.h; all zero when the preface has been read */
