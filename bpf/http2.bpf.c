@@ -105,7 +105,6 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 {
 	struct headgate_request request = {.bytes = judged->bytes, .guarded = 1};
 	const struct headgate_call *call = &judged->call;
-	struct headgate_counters *counters;
 	__u32 poison = HEADGATE_POISON;
 
 	request.endpoint = headgate_http2_endpoint(env, call);
@@ -122,14 +121,7 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 		return;
 	if (!bpf_skb_store_bytes(env->skb, h->at - sizeof(poison), &poison, sizeof(poison), 0))
 		return;
-	/* no memory for a copy of the packet: it has been let through after all */
-	counters = headgate_counters_of(request.endpoint);
-	if (!counters)
-		return;
-	__sync_fetch_and_add(&counters->answered, -1);
-	__sync_fetch_and_add(&counters->admitted, 1);
-	__sync_fetch_and_add(&counters->admitted_guarded, 1);
-	__sync_fetch_and_add(&counters->admitted_bytes, request.bytes);
+	headgate_request_passed(&request); /* no memory for a copy of the packet */
 }
 
 static long headgate_http2_turn(__u32 index, struct headgate_http2_env *env)

@@ -84,7 +84,7 @@ bool KernelGate::admits(const Attempt& attempt) {
                      now_ns, whole(attempt.size_kb), kAtomics);
   if (reason == HEADGATE_REASON_NONE) return true;
   return headgate_resolve(&endpoint.policy, &words_->target, &endpoint.state, &words_->target_state,
-                          reason, 0, nullptr, now_ns, kAtomics)
+                          reason, 0, nullptr, now_ns, 0, kAtomics)
              .verdict == HEADGATE_ADMIT;
 }
 

@@ -196,7 +196,7 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 			     : headgate_exempt_kind(policy, &try->flow, now_ns);
 		counters->would_refuse[reason & 7]++;
 		answer = headgate_resolve(policy, target, state, target_state, reason, exempt, age,
-					  now_ns, locked);
+					  now_ns, 0, locked);
 		headgate_count_cause(counters, answer.cause);
 	}
 

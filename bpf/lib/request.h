@@ -16,11 +16,11 @@ struct headgate_request {
 	__u32 exempt;	/* HEADGATE_EXEMPT_KIND_*; 0 = not exempt */
 	__u64 bytes;	/* head and announced body; 0 = not known */
 	__u32 guarded;	/* not 0: it must be let through, whatever the policy says */
-	__u32 reserved;
+	__u32 reason;	/* out: enum headgate_reason, where it is refused */
 };
 
 /* enum headgate_action of the refusal, or -1: it is admitted. Counts it either way. */
-static __always_inline int headgate_request_gate(const struct headgate_request *request)
+static __always_inline int headgate_request_gate(struct headgate_request *request)
 {
 	struct headgate_answer answer = {HEADGATE_ADMIT, HEADGATE_CAUSE_ROOM};
 	const struct headgate_target_policy *target;
@@ -30,7 +30,7 @@ static __always_inline int headgate_request_gate(const struct headgate_request *
 	const struct headgate_control *control;
 	struct headgate_counters *counters;
 	__u32 endpoint = request->endpoint, target_slot, reason, zero = 0;
-	__u64 now_ns;
+	__u64 now_ns, size_kb = (request->bytes + 512) >> 10;
 
 	control = bpf_map_lookup_elem(&headgate_control, &zero);
 	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
@@ -51,29 +51,58 @@ static __always_inline int headgate_request_gate(const struct headgate_request *
 	if (!target || !target_state || !state)
 		goto admit;
 	now_ns = headgate_now(0);
-	reason = headgate_judge(policy, target, state, target_state, now_ns,
-				(request->bytes + 512) >> 10, 0);
+	reason = headgate_judge(policy, target, state, target_state, now_ns, size_kb, 0);
 	if (reason == HEADGATE_REASON_NONE)
 		goto admit;
 	__sync_fetch_and_add(&counters->would_refuse[reason & 7], 1);
 	if (request->guarded && !headgate_lease_expired(target, now_ns)) {
-		headgate_charge(policy, target, target_state, now_ns, 0);
+		headgate_charge(policy, target, target_state, now_ns, size_kb, 0);
 		__sync_fetch_and_add(&counters->admitted_guarded, 1);
 		goto admit;
 	}
 	answer = headgate_resolve(policy, target, state, target_state, reason, request->exempt,
-				  NULL, now_ns, 0);
+				  NULL, now_ns, size_kb, 0);
 	headgate_count_cause(counters, answer.cause);
 	if (answer.verdict != HEADGATE_ANSWER)
 		goto admit; /* also where the action is none for a request */
 	__sync_fetch_and_add(&counters->refused[reason & 7], 1);
 	__sync_fetch_and_add(&counters->answered, 1);
+	request->reason = reason & 7;
 	return (int)((headgate_read(policy->actions) >> (8 * (reason & 7))) & 0xff);
 
 admit:
 	__sync_fetch_and_add(&counters->admitted, 1);
 	__sync_fetch_and_add(&counters->admitted_bytes, request->bytes);
 	return -1;
+}
+
+/* It was refused, and then could not be answered: it has been let through after all. */
+static __always_inline void headgate_request_passed(const struct headgate_request *request)
+{
+	struct headgate_counters *counters = headgate_counters_of(request->endpoint);
+
+	if (!counters)
+		return;
+	__sync_fetch_and_add(&counters->refused[request->reason & 7], -1);
+	__sync_fetch_and_add(&counters->answered, -1);
+	__sync_fetch_and_add(&counters->admitted, 1);
+	__sync_fetch_and_add(&counters->admitted_guarded, 1);
+	__sync_fetch_and_add(&counters->admitted_bytes, request->bytes);
+}
+
+/* It was admitted, and has to be answered all the same: the packet it came in began with what was
+ * left of a refused one, and cannot be passed. Counted under HEADGATE_REASON_NONE.
+ */
+static __always_inline void headgate_request_forced(const struct headgate_request *request)
+{
+	struct headgate_counters *counters = headgate_counters_of(request->endpoint);
+
+	if (!counters)
+		return;
+	__sync_fetch_and_add(&counters->refused[HEADGATE_REASON_NONE], 1);
+	__sync_fetch_and_add(&counters->answered, 1);
+	__sync_fetch_and_add(&counters->admitted, -1);
+	__sync_fetch_and_add(&counters->admitted_bytes, -request->bytes);
 }
 
 /* One more of unknown class. */

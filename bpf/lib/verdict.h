@@ -108,16 +108,24 @@ HEADGATE_INLINE int headgate_take(__u64 *tat_ns, __u64 now_ns, __u64 charge_ns, 
 	return room;
 }
 
+/* What the bucket is charged for a request of this size; 0 = not known. */
+HEADGATE_INLINE __u64 headgate_charge_ns(const struct headgate_endpoint_policy *policy,
+					 __u64 size_kb)
+{
+	return policy->charge_request_ns + size_kb * policy->charge_kb_ns;
+}
+
 /* Takes the charge whether there is room or not: what is exempt or a probe is still work. */
 HEADGATE_INLINE void headgate_charge(const struct headgate_endpoint_policy *policy,
 				     const struct headgate_target_policy *target,
 				     struct headgate_target_state *target_state, __u64 now_ns,
-				     const int locked)
+				     __u64 size_kb, const int locked)
 {
 	if (!(headgate_read(policy->flags) & HEADGATE_ARM_BUDGET))
 		return;
-	(void)headgate_take(&target_state->bucket_tat_ns, now_ns, policy->charge_request_ns,
-			    ~0ULL >> 1, target->bucket_depth_max_ns + target->bucket_charge_max_ns,
+	(void)headgate_take(&target_state->bucket_tat_ns, now_ns,
+			    headgate_charge_ns(policy, size_kb), ~0ULL >> 1,
+			    target->bucket_depth_max_ns + target->bucket_charge_max_ns,
 			    &target_state->lock, locked);
 }
 
@@ -226,8 +234,7 @@ HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *poli
 	}
 	if ((flags & HEADGATE_ARM_BUDGET) &&
 	    !headgate_take(&target_state->bucket_tat_ns, now_ns,
-			   policy->charge_request_ns + size_kb * policy->charge_kb_ns,
-			   policy->depth_ns,
+			   headgate_charge_ns(policy, size_kb), policy->depth_ns,
 			   target->bucket_depth_max_ns + target->bucket_charge_max_ns,
 			   &target_state->lock, locked))
 		return HEADGATE_REASON_BUDGET;
@@ -290,12 +297,13 @@ HEADGATE_INLINE int headgate_may_refuse(const struct headgate_endpoint_policy *p
  * age: first and latest try of the same attempt, NULL where it is new. A deferred attempt is reset
  * at its last try before the deadline, never after it: with gaps that double (1, 3, 7 s) or grow
  * by one (5, 7 s) the next try comes no later than twice the last gap from now.
+ * size_kb: as for headgate_judge(); what is let in all the same is charged for it.
  */
 HEADGATE_INLINE struct headgate_answer
 headgate_resolve(const struct headgate_endpoint_policy *policy,
 		 const struct headgate_target_policy *target, struct headgate_endpoint_state *state,
 		 struct headgate_target_state *target_state, __u32 reason, __u32 exempt,
-		 const struct headgate_age *age, __u64 now_ns, const int locked)
+		 const struct headgate_age *age, __u64 now_ns, __u64 size_kb, const int locked)
 {
 	struct headgate_answer answer = {HEADGATE_ADMIT, HEADGATE_CAUSE_STALE};
 	__u64 age_ns, gap_ns, waiting, own_max;
@@ -310,12 +318,12 @@ headgate_resolve(const struct headgate_endpoint_policy *policy,
 			    policy->exempt_burst_ns,
 			    policy->exempt_burst_ns + policy->exempt_interval_ns, &state->lock,
 			    locked)))) {
-		headgate_charge(policy, target, target_state, now_ns, locked);
+		headgate_charge(policy, target, target_state, now_ns, size_kb, locked);
 		answer.cause = HEADGATE_CAUSE_EXEMPT;
 		return answer;
 	}
 	if (headgate_probe(policy, state, now_ns, locked)) {
-		headgate_charge(policy, target, target_state, now_ns, locked);
+		headgate_charge(policy, target, target_state, now_ns, size_kb, locked);
 		answer.cause = HEADGATE_CAUSE_PROBE;
 		return answer;
 	}

@@ -48,9 +48,9 @@ struct Gate {
     return headgate_judge(&policy, &target, &state, &target_state, now, 0, locked);
   }
   headgate_answer answer(std::uint32_t reason, std::uint32_t exempt = 0,
-                         const headgate_age* age = nullptr) {
+                         const headgate_age* age = nullptr, std::uint64_t size_kb = 0) {
     return headgate_resolve(&policy, &target, &state, &target_state, reason, exempt, age, now,
-                            locked);
+                            size_kb, locked);
   }
   /// A whole try: the cause, ROOM included.
   std::uint32_t attempt(std::uint32_t exempt = 0) {
