@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * When a target answers: cgroup_skb egress on its v2 cgroup. The first byte of a response in plain
- * HTTP/1.1 ends what its request held in memory. Looks into a packet only where something has come
- * in since the last answer.
+ * HTTP/1.1 ends what its request held in memory, and its time in flight. Looks into a packet only
+ * where something has come in since the last answer.
  */
 #include "lib/gate.h"
+#include "lib/in_flight.h"
 #include "lib/live.h"
 #include "lib/payload.h"
 
@@ -46,6 +47,7 @@ int headgate_egress(struct __sk_buff *skb)
 			return 1;
 		headgate_live_release(connection, state,
 				      HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)));
+		headgate_in_flight_answered(bpf_get_socket_cookie(skb));
 		if (response == HEADGATE_RESPONSE_SWITCHED)
 			connection->kind = HEADGATE_STREAM_OTHER;
 	}

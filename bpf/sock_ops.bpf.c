@@ -8,8 +8,8 @@
  * what lingers in FIN_WAIT for a slow client is no work of the server any more.
  */
 #include "lib/gate.h"
+#include "lib/in_flight.h"
 #include "lib/live.h"
-#include "lib/stream.h"
 
 /* include/net/tcp_states.h; the numbers are ABI (enum in linux/bpf.h: BPF_TCP_*) */
 static __always_inline int headgate_is_live(__u32 state)
@@ -122,6 +122,8 @@ static __always_inline void headgate_open_stream(struct bpf_sock_ops *ops, __u32
 	if (!stream)
 		return;
 	stream->established_ns = bpf_ktime_get_ns();
+	stream->passed_ns = stream->established_ns;
+	stream->http1.path.key.port = endpoint;
 	stream->port = endpoint;
 	stream->target = target;
 	stream->exempt = exempt;
@@ -129,21 +131,28 @@ static __always_inline void headgate_open_stream(struct bpf_sock_ops *ops, __u32
 		bpf_map_delete_elem(&headgate_stream_states, &cookie);
 }
 
-/* The server lets go of it. The socket itself leaves the map with its last bytes, by the kernel. */
-static __always_inline void headgate_close_stream(struct bpf_sock_ops *ops)
+/* The server lets go of it: a request that it has is not answered any more. */
+static __always_inline void headgate_end_stream(struct bpf_sock_ops *ops)
 {
 	__u64 cookie = bpf_get_socket_cookie(ops);
 	struct headgate_counters *counters;
-	const struct headgate_stream *stream;
+	struct headgate_stream *stream;
 
 	stream = bpf_map_lookup_elem(&headgate_stream_states, &cookie);
-	if (!stream)
+	if (!stream || !headgate_in_flight_ends(stream))
 		return;
-	if (stream->request_ns) {
-		counters = headgate_counters_of(stream->waiting);
-		if (counters)
-			__sync_fetch_and_add(&counters->closed, 1);
-	}
+	counters = headgate_counters_of(stream->waiting);
+	if (counters)
+		__sync_fetch_and_add(&counters->closed, 1);
+}
+
+/* No byte comes any more. Not earlier: a server that closes its side may still read, and must not
+ * read the rest of a request that was answered in its place.
+ */
+static __always_inline void headgate_close_stream(struct bpf_sock_ops *ops)
+{
+	__u64 cookie = bpf_get_socket_cookie(ops);
+
 	bpf_map_delete_elem(&headgate_stream_states, &cookie);
 }
 
@@ -161,6 +170,10 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 	__u32 op = ops->op;
 	enum { ESTABLISHED, ENDED, TIME_WAIT } what;
 
+	if (op == BPF_SOCK_OPS_STATE_CB && ops->args[1] == BPF_TCP_CLOSE) {
+		headgate_end_stream(ops);
+		headgate_close_stream(ops);
+	}
 	if (op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		what = ESTABLISHED;
 	else if (op == BPF_SOCK_OPS_STATE_CB && headgate_is_live(ops->args[0]) &&
@@ -173,7 +186,7 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 		return 1;
 
 	if (what == ENDED)
-		headgate_close_stream(ops); /* also where the port is protected no more */
+		headgate_end_stream(ops); /* also where the port is protected no more */
 	headgate_fill_flow(ops, &flow);
 	ref =
 	    headgate_find_endpoint(flow.netns_id, flow.local_address, flow.local_port, IPPROTO_TCP);

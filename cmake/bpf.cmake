@@ -18,7 +18,7 @@ function(headgate_bpf name)
   foreach(source ${ARGN})
     set(object ${dir}/${source}.bpf.o)
     # -mcpu=v3: 32-bit jumps and atomics; kernels without atomics load the variant without them.
-    # -g: BTF of the map values, which spin locks need; no CO-RE relocation is used.
+    # -g: BTF of the map values, which spin locks need; CO-RE is used in lib/kernel.h.
     add_custom_command(OUTPUT ${object}
       COMMAND ${CLANG_BPF} -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Werror
         -fdebug-prefix-map=${PROJECT_SOURCE_DIR}=.

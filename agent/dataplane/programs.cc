@@ -21,14 +21,17 @@
 
 #include "agent/base/log.h"
 #include "headgate_bpf.skel.h"
+#include "headgate_http1_bpf.skel.h"
 
 namespace headgate {
 namespace {
 
 struct SkeletonDeleter {
-  void operator()(headgate_bpf* skeleton) const { headgate_bpf__destroy(skeleton); }
+  template <class Skeleton>
+  void operator()(Skeleton* skeleton) const {
+    Skeleton::destroy(skeleton);
+  }
 };
-using SkeletonPtr = std::unique_ptr<headgate_bpf, SkeletonDeleter>;
 
 /// libbpf's own words go to our log, as debug: what matters comes back as an Error.
 int print_libbpf(libbpf_print_level /*level*/, const char* format, va_list args) {
@@ -48,9 +51,11 @@ std::string tail(const std::string& text) {
   return text.size() <= kMost ? text : "..." + text.substr(text.size() - kMost);
 }
 
+/// Loads a program of the object that the skeleton holds.
+template <class Skeleton>
 Result<LoadedProgram> load_variant(const char* name, const char* variant, const Serves& serves,
                                    const KernelMaps& maps) {
-  SkeletonPtr skeleton(headgate_bpf__open());
+  const std::unique_ptr<Skeleton, SkeletonDeleter> skeleton(Skeleton::open());
   if (!skeleton) {
     return sys_fail(errno, "open the BPF object");
   }
@@ -75,7 +80,7 @@ Result<LoadedProgram> load_variant(const char* name, const char* variant, const 
       }
     }
   }
-  if (const int err = headgate_bpf__load(skeleton.get()); err != 0) {
+  if (const int err = Skeleton::load(skeleton.get()); err != 0) {
     return sys_fail(-err, fmt::format("load program {}: {}", name, tail(log_text.c_str())));
   }
   LoadedProgram out;
@@ -131,25 +136,29 @@ Result<LoadedProgram> load_program(Program program, const Serves& serves, const 
     case Program::kIngress: names = {"headgate_ingress", nullptr}; break;
     case Program::kEgress: names = {"headgate_egress", nullptr}; break;
     case Program::kNodeConnects: names = {"headgate_node_connects", nullptr}; break;
+    case Program::kStreamEntry: names = {"headgate_stream_entry", nullptr}; break;
+    case Program::kStreamHttp2: names = {"headgate_stream_http2", nullptr}; break;
+    case Program::kStreamHttp1:
+      return load_variant<headgate_http1_bpf>("headgate_stream_http1", "atomic", serves, maps);
   }
   if (names.locked == nullptr) {
-    return load_variant(names.atomic, "atomic", serves, maps);
+    return load_variant<headgate_bpf>(names.atomic, "atomic", serves, maps);
   }
   static std::atomic<bool> locked{false};
   if (!locked) {
-    auto loaded = load_variant(names.atomic, "atomic", serves, maps);
+    auto loaded = load_variant<headgate_bpf>(names.atomic, "atomic", serves, maps);
     // EPERM is a matter of rights, and the other variant would not get them either.
     if (loaded || loaded.error().sys_errno == EPERM) {
       return loaded;
     }
-    auto fallback = load_variant(names.locked, "spin_lock", serves, maps);
+    auto fallback = load_variant<headgate_bpf>(names.locked, "spin_lock", serves, maps);
     if (!fallback) {
       return loaded;
     }
     locked = true;
     return fallback;
   }
-  return load_variant(names.locked, "spin_lock", serves, maps);
+  return load_variant<headgate_bpf>(names.locked, "spin_lock", serves, maps);
 }
 
 namespace {

@@ -13,7 +13,16 @@
 
 namespace headgate {
 
-enum class Program : std::uint8_t { kSkLookup, kSockOps, kIngress, kEgress, kNodeConnects };
+enum class Program : std::uint8_t {
+  kSkLookup,
+  kSockOps,
+  kIngress,
+  kEgress,
+  kNodeConnects,
+  kStreamEntry,  ///< on the map of live connections; calls the stages below
+  kStreamHttp1,
+  kStreamHttp2,
+};
 
 /// A program in the kernel. Only the fd is kept: the object file's copy in memory is gone, because
 /// there is one instance for each network namespace and target.

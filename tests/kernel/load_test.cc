@@ -63,6 +63,23 @@ class Load : public ::testing::Test {
   }
 };
 
+/// bpf_loop and the kernel's BTF; where they are missing, the others have loaded all the same.
+TEST_F(Load, ProgramsOnLiveConnectionsLoadFromLinux5_17On) {
+  const Kernel kernel = this_kernel();
+  auto maps = KernelMaps::open(PinDirectory::prepare(""));
+  ASSERT_TRUE(maps) << maps.error().message;
+  const bool can = kernel.major > 5 || (kernel.major == 5 && kernel.minor >= 17);
+  for (const Program program :
+       {Program::kStreamEntry, Program::kStreamHttp1, Program::kStreamHttp2}) {
+    const auto loaded = load_program(program, {}, **maps);
+    if (can) {
+      EXPECT_TRUE(loaded) << static_cast<int>(program) << ": " << loaded.error().message;
+    } else if (program != Program::kStreamEntry) {
+      EXPECT_FALSE(loaded) << static_cast<int>(program);
+    }
+  }
+}
+
 TEST_F(Load, EveryProgramLoadsInTheVariantThatTheAgentChooses) {
   const Kernel kernel = this_kernel();
   auto maps = KernelMaps::open(PinDirectory::prepare(""));

@@ -16,3 +16,6 @@ set_target_properties(headgate_gate_holder PROPERTIES
 target_compile_definitions(restart_test PRIVATE
   HEADGATE_GATE_HOLDER="$<TARGET_FILE:headgate_gate_holder>")
 add_dependencies(restart_test headgate_gate_holder)
+# Requests on live connections of HTTP/1.1, answered by the kernel. nginx: tests/packages.txt.
+headgate_test(http1_gate_test netns TIMEOUT 180
+  SOURCES http1_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
