@@ -303,6 +303,13 @@ TEST_F(Judge, MessageOverSeveralFramesIsJudgedWithTheFirst) {
   EXPECT_TRUE(all[0].may_poison);
 }
 
+/// As some clients end a call: by a frame without octets.
+TEST_F(Judge, MessageThatFillsAFrameWhichIsNotTheLast) {
+  const auto& all = judged(call(1) + frame(0, 0, 1, grpc_prefix(3) + "mmm") + frame(0, 1, 1, ""));
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_TRUE(all[0].may_poison);
+}
+
 TEST_F(Judge, RequestsWaitForTheirDataInAnyOrder) {
   const auto& all = judged(call(1) + call(3) + call(5) + call(7) + unary(3, 33) + unary(1, 11) +
                            call(9) + unary(7, 77) + unary(9, 99) + unary(5, 55));
