@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests of HTTP/2 on real connections: real gRPC clients and servers, and bytes that must come
+// out as they went in.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <bpf/bpf.h>
+#include <gtest/gtest.h>
+
+#include "agent/dataplane/method_keys.h"
+#include "agent/dataplane/programs.h"
+#include "tests/netns/gate_lab.h"
+#include "tests/support/http2_traffic.h"
+
+namespace headgate {
+namespace {
+
+using lab::Cgroup;
+using lab::GateLab;
+using lab::Namespace;
+using lab::Pair;
+using lab::Port;
+using lab::SetupError;
+
+constexpr std::uint16_t kPort = 4317;
+constexpr const char* kTraces = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+constexpr const char* kLogs = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
+constexpr const char* kHealth = "/grpc.health.v1.Health/Check";
+/// Of grpc-go, when it is told no other.
+constexpr int kServerLimit_bytes = 4 << 20;
+
+/// A process in a namespace and a cgroup, with its standard input and output.
+class Child {
+ public:
+  Child(const Namespace& netns, const Cgroup& cgroup, const std::function<void()>& work) {
+    std::array<int, 2> in{};
+    std::array<int, 2> out{};
+    if (::pipe2(in.data(), O_CLOEXEC) != 0 || ::pipe2(out.data(), O_CLOEXEC) != 0) {
+      throw SetupError("pipe");
+    }
+    const UniqueFd in_read(in[0]);
+    const UniqueFd out_write(out[1]);
+    in_ = UniqueFd(in[1]);
+    out_ = UniqueFd(out[0]);
+    const std::vector<std::string> procs = cgroup.procs_files();
+    netns.run([&] {
+      pid_ = ::fork();
+      if (pid_ == 0) {
+        for (const std::string& file : procs) {
+          std::ofstream(file) << 0;  // itself
+        }
+        ::dup2(in_read.get(), STDIN_FILENO);
+        ::dup2(out_write.get(), STDOUT_FILENO);
+        work();
+        ::_exit(127);
+      }
+    });
+    if (pid_ < 0) {
+      throw SetupError("fork");
+    }
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+  ~Child() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      ::waitpid(pid_, nullptr, 0);
+    }
+  }
+  /// Ends its input; returns what it has written when it has ended.
+  std::string finish() {
+    in_.reset();
+    std::string all = read(std::string::npos);
+    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
+    return all;
+  }
+  /// So many bytes of its output, or all.
+  [[nodiscard]] std::string read(std::size_t bytes) const {
+    std::string all;
+    std::array<char, 65536> part{};
+    while (all.size() < bytes) {
+      const ssize_t got =
+          ::read(out_.get(), part.data(), std::min(part.size(), bytes - all.size()));
+      if (got <= 0) {
+        break;
+      }
+      all.append(part.data(), static_cast<std::size_t>(got));
+    }
+    return all;
+  }
+
+ private:
+  UniqueFd in_;
+  UniqueFd out_;
+  pid_t pid_ = -1;
+};
+
+/// "NAME NUMBER" on each line.
+std::map<std::string, int> numbers_of(const std::string& text) {
+  std::map<std::string, int> out;
+  std::istringstream lines(text);
+  std::string name;
+  for (int number = 0; lines >> name >> number;) {
+    out[name] = number;
+  }
+  return out;
+}
+
+/// The stages on the live connections of one port with two routes.
+class Requests : public testing::Test {
+ protected:
+  void SetUp() override {
+    HEADGATE_REQUIRES_ROOT_KERNEL();
+    HEADGATE_REQUIRES(lab::missing_for_sock_ops());
+    lab_ = std::make_unique<GateLab>(lab::unified_root());
+    port_ = std::make_unique<Port>(lab_->protect(net_.server, kPort));
+    headgate_endpoint_key key{};
+    key.netns_id = net_.server.inode();
+    key.port = kPort;
+    key.protocol = IPPROTO_TCP;
+    GateLab::must(lab_->maps->map_flow(key, {port_->slot(), HEADGATE_REF_REQUESTS}));
+    start_server();
+    lab_->count_connections(*port_, cgroup_, net_.server);
+    rest_ = route(1);
+    traces_ = route(2);
+    add_method(kTraces, *traces_, HEADGATE_ROUTE_UNARY);
+    add_method(kHealth, *rest_, HEADGATE_ROUTE_EXEMPT);
+    look_at(HEADGATE_REQUESTS_HTTP2 | HEADGATE_REQUESTS_REFUSE);
+    set_stage(HEADGATE_STAGE_HTTP1, Program::kStreamHttp1);
+    set_stage(HEADGATE_STAGE_HTTP2, Program::kStreamHttp2);
+    const auto entry = load_program(Program::kStreamEntry, {}, *lab_->maps);
+    ASSERT_TRUE(entry) << entry.error().message;
+    ASSERT_EQ(::bpf_prog_attach(entry->fd.get(), map("headgate_streams"), BPF_SK_SKB_VERDICT, 0),
+              0);
+  }
+
+  /// In the cgroup, before programs are attached to it.
+  virtual void start_server() = 0;
+  [[nodiscard]] int map(const char* name) const { return lab_->maps->fd(name); }
+  void look_at(std::uint32_t flags) {
+    headgate_request_port rules{};
+    rules.rest = rest_->slot();
+    rules.flags = flags;
+    rules.generation = ++generation_;
+    const std::uint32_t slot = port_->slot();
+    ASSERT_EQ(::bpf_map_update_elem(map("headgate_request_ports"), &slot, &rules, BPF_ANY), 0);
+  }
+  void add_method(const std::string& method, const Port& to, std::uint32_t flags) {
+    const headgate_route value{to.slot(), flags};
+    for (const headgate_method_key& key : method_keys(port_->slot(), method)) {
+      ASSERT_EQ(::bpf_map_update_elem(map("headgate_methods"), &key, &value, BPF_ANY), 0);
+    }
+  }
+  /// The share of every route and of the rest.
+  void admit(double share, std::uint64_t modifiers = 0) {
+    for (Port* one : {rest_.get(), traces_.get()}) {
+      one->admit(share, modifiers);
+    }
+  }
+  /// How many are of unknown class for this reason.
+  [[nodiscard]] std::uint64_t unknown(headgate_unknown reason) const {
+    const headgate_unknown_key key{port_->slot(), static_cast<std::uint32_t>(reason)};
+    std::uint64_t count = 0;
+    (void)::bpf_map_lookup_elem(map("headgate_unknowns"), &key, &count);
+    return count;
+  }
+
+  Pair net_;
+  Cgroup cgroup_{"grpc"};
+  std::unique_ptr<GateLab> lab_;
+  std::unique_ptr<Port> port_, rest_, traces_;
+
+ private:
+  void set_stage(std::uint32_t slot, Program program) {
+    const auto loaded = load_program(program, {}, *lab_->maps);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    const int fd = loaded->fd.get();
+    ASSERT_EQ(::bpf_map_update_elem(map("headgate_stream_stages"), &slot, &fd, BPF_ANY), 0);
+  }
+  std::unique_ptr<Port> route(std::uint16_t number) {
+    auto out = std::make_unique<Port>(*lab_->maps, 100 + number, number, IPPROTO_TCP);
+    out->policy.level = HEADGATE_LEVEL_ROUTE;
+    out->policy.parent = port_->slot();
+    out->refuse_by(HEADGATE_ACTION_GRPC_EXHAUSTED);
+    out->publish();
+    return out;
+  }
+  std::uint32_t generation_ = 0;
+};
+
+std::string missing_for_grpc() {
+  return std::string_view(HEADGATE_GRPC_PEER).empty()
+             ? "needs the Debian packages golang-go and golang-google-grpc-dev"
+             : "";
+}
+
+class Grpc : public Requests {
+ protected:
+  void SetUp() override {
+    HEADGATE_REQUIRES(missing_for_grpc());
+    Requests::SetUp();
+  }
+  void start_server() override {
+    const std::string address = "0.0.0.0:" + std::to_string(kPort);
+    server_ = std::make_unique<Child>(net_.server, cgroup_, [&] {
+      ::execl(HEADGATE_GRPC_PEER, "grpc_peer", "serve", address.c_str(), nullptr);
+    });
+    ASSERT_EQ(server_->read(6), "ready\n");
+  }
+  /// Statuses of `calls` calls by grpc-go.
+  std::map<std::string, int> call(const std::string& method, int calls, int parallel, int bytes,
+                                  const std::string& compressor = "") {
+    std::vector<std::string> argv = {HEADGATE_GRPC_PEER, "call", server_address(), method};
+    for (const int number : {calls, parallel, bytes}) {
+      argv.push_back(std::to_string(number));
+    }
+    if (!compressor.empty()) {
+      argv.push_back(compressor);
+    }
+    return numbers_of(net_.client.command(argv));
+  }
+  [[nodiscard]] std::string server_address() const {
+    return net_.at_server().ipv4 + ":" + std::to_string(kPort);
+  }
+  /// How often the server's handlers have run; ends it.
+  std::map<std::string, int> served() { return numbers_of(server_->finish()); }
+
+  void expect_half(const std::map<std::string, int>& statuses, int calls) {
+    std::map<std::string, int> rest = statuses;
+    const int ok = rest.extract("OK").mapped();
+    const auto refused = rest.extract("ResourceExhausted");
+    ASSERT_FALSE(refused.empty());
+    EXPECT_TRUE(rest.empty()) << "another status: " << rest.begin()->first;
+    EXPECT_EQ(ok + refused.mapped(), calls);
+    const headgate_counters counted = traces_->counters();
+    EXPECT_EQ(counted.offered, static_cast<std::uint64_t>(calls));
+    EXPECT_EQ(counted.answered, static_cast<std::uint64_t>(refused.mapped()));
+    EXPECT_EQ(counted.admitted, static_cast<std::uint64_t>(ok));
+    // Each but those whose message straddled two packets.
+    EXPECT_NEAR(refused.mapped() + static_cast<double>(counted.admitted_guarded), calls / 2.0,
+                lab::tolerance());
+    EXPECT_LE(counted.admitted_guarded, static_cast<std::uint64_t>(calls) / 20 + 2);
+    EXPECT_EQ(served()[kTraces], ok);
+    EXPECT_GE(port_->counters().recognized, 1U);
+    std::uint64_t cookie = 0;
+    EXPECT_TRUE(lab::eventually([&] {
+      return ::bpf_map_get_next_key(map("headgate_stream_states"), nullptr, &cookie) != 0;
+    })) << "a connection that has ended is still known";
+  }
+
+  std::unique_ptr<Child> server_;
+};
+
+TEST_F(Grpc, HalfOfTheCallsAreResourceExhausted) {
+  admit(.5);
+  expect_half(call(kTraces, 2000, 16, 1000), 2000);
+  EXPECT_EQ(traces_->counters().payload_bytes, 2000U * 1005);
+}
+
+TEST_F(Grpc, HalfOfLargeCallsToo) {
+  admit(.5);
+  expect_half(call(kTraces, 300, 16, 1'000'000), 300);
+}
+
+TEST_F(Grpc, HalfOfCompressedCallsToo) {
+  admit(.5);
+  expect_half(call(kTraces, 300, 8, 200'000, "gzip"), 300);
+}
+
+/// Writes ":path" out and uses no Huffman code; what the client sees is the same.
+TEST_F(Grpc, HalfOfTheCallsOfCCoreToo) {
+  HEADGATE_REQUIRES(std::system("/usr/bin/python3 -c 'import grpc' 2>/dev/null") == 0
+                        ? ""
+                        : "needs the Debian package python3-grpcio");
+  admit(.5);
+  const std::string script = R"(
+import collections, concurrent.futures, grpc, sys
+call = grpc.insecure_channel(sys.argv[1]).unary_unary(sys.argv[2])
+def status(number):
+    try:
+        call(bytes(number * 50), timeout=20)
+        return "OK"
+    except grpc.RpcError as error:
+        return {grpc.StatusCode.RESOURCE_EXHAUSTED: "ResourceExhausted"}.get(error.code(), error.code())
+with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    for name, count in collections.Counter(pool.map(status, range(1000))).items():
+        print(name, count)
+)";
+  expect_half(numbers_of(net_.client.command(
+                  {"/usr/bin/python3", "-c", script, server_address(), kTraces})),
+              1000);
+}
+
+using Statuses = std::map<std::string, int>;
+
+TEST_F(Grpc, ExemptMethodsAndThoseThatAreNoRouteAreNeverRefused) {
+  admit(0);
+  EXPECT_EQ(call(kHealth, 300, 4, 10), (Statuses{{"OK", 300}}));
+  EXPECT_EQ(call(kLogs, 300, 4, 10), (Statuses{{"OK", 300}}));
+  EXPECT_EQ(call(kTraces, 100, 4, 10), (Statuses{{"ResourceExhausted", 100}}));
+  EXPECT_EQ(rest_->counters().admitted_exempt, 300U);
+  EXPECT_EQ(rest_->counters().admitted_guarded, 300U) << "not known to be unary";
+  EXPECT_EQ(served(), (Statuses{{kHealth, 300}, {kLogs, 300}}));
+}
+
+TEST_F(Grpc, LeaseObserveSwitchAndPortHoldHereToo) {
+  admit(0);
+  traces_->publish(-std::chrono::seconds(1));
+  EXPECT_EQ(call(kTraces, 50, 4, 10), (Statuses{{"OK", 50}}));
+  EXPECT_EQ(traces_->counters().admitted_stale, 50U);
+  admit(0, HEADGATE_OBSERVE);
+  EXPECT_EQ(call(kTraces, 50, 4, 10), (Statuses{{"OK", 50}}));
+  EXPECT_EQ(traces_->counters().admitted_observed, 50U);
+  admit(0);
+  look_at(HEADGATE_REQUESTS_HTTP2);
+  EXPECT_EQ(call(kTraces, 50, 4, 10), (Statuses{{"OK", 50}}));
+  EXPECT_EQ(traces_->counters().admitted_guarded, 50U);
+  look_at(HEADGATE_REQUESTS_HTTP2 | HEADGATE_REQUESTS_REFUSE);
+  EXPECT_EQ(call(kTraces, 50, 4, 10), (Statuses{{"ResourceExhausted", 50}}));
+  look_at(HEADGATE_REQUESTS_HTTP1 | HEADGATE_REQUESTS_REFUSE);
+  EXPECT_EQ(call(kTraces, 50, 4, 10), (Statuses{{"OK", 50}}));
+  EXPECT_EQ(unknown(HEADGATE_UNKNOWN_PROTOCOL), 1U) << "the connection";
+}
+
+TEST_F(Grpc, E12OwnLimitOfTheServerIsNotCountedAsOurs) {
+  EXPECT_EQ(call(kTraces, 3, 1, kServerLimit_bytes + 1), (Statuses{{"ResourceExhausted", 3}}));
+  const headgate_counters counted = traces_->counters();
+  EXPECT_EQ(counted.answered, 0U);
+  EXPECT_EQ(counted.admitted, 3U);
+}
+
+/// Sends one connection after the other to a server that says what it got.
+class Bytes : public Requests {
+ protected:
+  void SetUp() override {
+    Requests::SetUp();
+    if (IsSkipped() || HasFatalFailure()) {
+      return;
+    }
+    for (std::size_t i = 0; i < http2::kRouted; ++i) {
+      add_method(http2::paths()[i], *traces_, HEADGATE_ROUTE_UNARY);
+    }
+  }
+  void start_server() override {
+    sink_ = std::make_unique<Child>(net_.server, cgroup_, [] { serve_sink(); });
+    ASSERT_EQ(sink_->read(6), "ready\n");
+  }
+  /// What came out of the server's socket.
+  std::string through(const std::string& sent, const std::vector<std::size_t>& cuts) {
+    net_.client.run([&] {
+      const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      const int one = 1;
+      ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+      sockaddr_in to{};
+      to.sin_family = AF_INET;
+      to.sin_port = htons(kPort);
+      ::inet_pton(AF_INET, net_.at_server().ipv4.c_str(), &to.sin_addr);
+      if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0) {
+        throw SetupError("connect");
+      }
+      std::size_t from = 0;
+      for (std::size_t i = 0; i <= cuts.size(); ++i) {
+        const std::size_t end = i < cuts.size() ? cuts[i] : sent.size();
+        while (from < end) {
+          const ssize_t put = ::send(fd.get(), sent.data() + from, end - from, MSG_NOSIGNAL);
+          if (put <= 0) {
+            throw SetupError("send");
+          }
+          from += static_cast<std::size_t>(put);
+        }
+      }
+      ::shutdown(fd.get(), SHUT_WR);
+      char byte = 0;
+      (void)::recv(fd.get(), &byte, 1, 0);  // the server has read all, and closes
+    });
+    std::uint32_t bytes = 0;
+    const std::string head = sink_->read(sizeof(bytes));
+    std::memcpy(&bytes, head.data(), std::min(head.size(), sizeof(bytes)));
+    return sink_->read(bytes);
+  }
+
+ private:
+  static void write_all(const void* data, std::size_t bytes) {
+    const auto* at = static_cast<const char*>(data);
+    while (bytes > 0) {
+      const ssize_t put = ::write(STDOUT_FILENO, at, bytes);
+      if (put <= 0) {
+        ::_exit(1);
+      }
+      at += put;
+      bytes -= static_cast<std::size_t>(put);
+    }
+  }
+  /// In the child: for each connection the number of its bytes, and they.
+  [[noreturn]] static void serve_sink() {
+    const int listener = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(kPort);
+    if (::bind(listener, reinterpret_cast<const sockaddr*>(&at), sizeof(at)) != 0 ||
+        ::listen(listener, 16) != 0) {
+      ::_exit(1);
+    }
+    write_all("ready\n", 6);
+    for (;;) {
+      const int fd = ::accept(listener, nullptr, nullptr);
+      std::string all;
+      std::array<char, 65536> part{};
+      for (ssize_t got = 0; (got = ::read(fd, part.data(), part.size())) > 0;) {
+        all.append(part.data(), static_cast<std::size_t>(got));
+      }
+      const auto bytes = static_cast<std::uint32_t>(all.size());
+      ::close(fd);  // before the pipe is full: the client waits for it
+      write_all(&bytes, sizeof(bytes));
+      write_all(all.data(), all.size());
+    }
+  }
+  std::unique_ptr<Child> sink_;
+};
+
+/// Connections by chance, in packets by chance.
+TEST_F(Bytes, NothingIsChangedWhileNothingIsRefused) {
+  admit(1);
+  std::uint64_t requests = 0;
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    http2::Random random(seed);
+    http2::Encoder encoder(random);
+    const unsigned count = 1 + http2::below(random, 20);
+    const std::string sent =
+        std::string(http2::kPreface) + http2::make_connection(random, encoder, count).octets;
+    ASSERT_EQ(through(sent, http2::some_cuts(random, sent.size())), sent) << "seed " << seed;
+    requests += count;
+  }
+  EXPECT_EQ(traces_->counters().offered + rest_->counters().offered, requests);
+  EXPECT_EQ(port_->counters().recognized, 60U);
+}
+
+TEST_F(Bytes, OnlyFourOctetsOfARefusedMessageAreChanged) {
+  admit(0);
+  std::uint64_t refused = 0;
+  std::uint64_t messages = 0;
+  for (std::uint64_t seed = 101; seed <= 160; ++seed) {
+    SCOPED_TRACE(seed);
+    http2::Random random(seed);
+    http2::Encoder encoder(random);
+    const http2::Connection connection =
+        http2::make_connection(random, encoder, 1 + http2::below(random, 20));
+    const std::string sent = std::string(http2::kPreface) + connection.octets;
+    std::string came = through(sent, http2::some_cuts(random, sent.size()));
+    ASSERT_EQ(came.size(), sent.size());
+    for (const auto& [stream, message] : connection.messages) {
+      const std::size_t at = http2::kPreface.size() + message.end - 4;
+      if (came.substr(at, 4) == "\xff\xff\xff\xff") {
+        came.replace(at, 4, sent, at, 4);
+        ++refused;
+      }
+      ++messages;
+    }
+    ASSERT_EQ(came, sent) << "beside the lengths";
+  }
+  EXPECT_EQ(traces_->counters().answered, refused);
+  EXPECT_EQ(rest_->counters().answered, 0U);
+  EXPECT_GT(refused, messages / 5);
+}
+
+TEST_F(Bytes, WhatIsNoHttp2PassesAndIsCounted) {
+  admit(0);
+  const std::string preface(http2::kPreface);
+  const std::string bad = preface + http2::settings() +
+                          http2::frame(HEADGATE_HTTP2_PING, 0, 1, "12345678") +
+                          http2::headers(1, "\x84") + http2::unary(1, 50);
+  EXPECT_EQ(through(bad, {30, 31}), bad);
+  EXPECT_EQ(unknown(HEADGATE_UNKNOWN_FRAME), 1U);
+  const std::string no_settings = preface + http2::headers(1, "\x84") + http2::unary(1, 50);
+  EXPECT_EQ(through(no_settings, {1, 2, 24}), no_settings);
+  EXPECT_EQ(unknown(HEADGATE_UNKNOWN_PREFACE), 1U);
+  EXPECT_EQ(port_->counters().recognized, 0U);
+}
+
+/// More steps than one packet may take: a packet of 64 KB, which TCP makes when its window is open.
+TEST_F(Bytes, FramesThatAreTooManyForOnePacketAreReadNoMore) {
+  std::string open = std::string(http2::kPreface) + http2::settings();
+  for (int i = 0; i < 100; ++i) {
+    open += http2::frame(0x42, 0, 0, std::string(16'000, 'x'));
+  }
+  std::string tiny;
+  for (int i = 0; i < 60'000; ++i) {
+    tiny += http2::frame(0x42, 0, 0, "x");
+  }
+  EXPECT_EQ(through(open + tiny, {open.size()}), open + tiny);
+  EXPECT_EQ(unknown(HEADGATE_UNKNOWN_BUDGET), 1U);
+}
+
+}  // namespace
+}  // namespace headgate
