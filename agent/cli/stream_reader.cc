@@ -54,7 +54,7 @@ std::string shown(const headgate_route_key& key) {
 PortRoutes routes_of(const TargetConfig& target, const EndpointConfig& endpoint) {
   PortRoutes out;
   out.http1 = endpoint.protocol == Protocol::kHttp;
-  out.http2 = endpoint.protocol == Protocol::kHttp || endpoint.protocol == Protocol::kGrpc;
+  out.http2 = endpoint.protocol == Protocol::kGrpc;
   const auto add = [&out](const std::string& path, const std::string& name, bool exempt) {
     if (const auto key = key_of(path)) {
       out.paths.push_back({*key, name, exempt});
@@ -66,6 +66,14 @@ PortRoutes routes_of(const TargetConfig& target, const EndpointConfig& endpoint)
     }
     for (const std::string& path : target.exempt.paths) {
       add(path, path, true);
+    }
+  }
+  if (out.http2) {
+    for (const RouteConfig& route : endpoint.routes) {
+      out.methods.push_back({route.path, route.name, false});
+    }
+    for (const std::string& path : target.exempt.paths) {
+      out.methods.push_back({path, path, true});
     }
   }
   return out;
@@ -120,6 +128,8 @@ void StreamReader::give_up(std::uint32_t reason) {
 void StreamReader::feed(std::span<const std::uint8_t> packet) {
   if (stream_->protocol <= HEADGATE_PROTOCOL_HTTP1) {
     feed_http1(packet);
+  } else if (stream_->protocol == HEADGATE_PROTOCOL_HTTP2) {
+    feed_http2(packet);
   }
   stream_->offset += packet.size();
   stream_->at = 0;
@@ -152,7 +162,14 @@ void StreamReader::feed_http1(std::span<const std::uint8_t> packet) {
         add_http1(false);
         s.protocol = HEADGATE_PROTOCOL_NONE;
         break;
-      case HEADGATE_HTTP1_HTTP2: give_up(HEADGATE_UNKNOWN_PROTOCOL); break;
+      case HEADGATE_HTTP1_HTTP2:
+        if (!routes_->http2) {
+          give_up(HEADGATE_UNKNOWN_PROTOCOL);
+          return;
+        }
+        begin_http2(s.offset + s.at);
+        feed_http2(packet.subspan(s.at));
+        return;
       default: break;
     }
     if (s.protocol == HEADGATE_PROTOCOL_NONE) {
@@ -161,7 +178,47 @@ void StreamReader::feed_http1(std::span<const std::uint8_t> packet) {
   }
 }
 
+void StreamReader::begin_http2(std::uint64_t offset_bytes) {
+  stream_->protocol = HEADGATE_PROTOCOL_HTTP2;
+  http2_offset_ = offset_bytes;
+  std::vector<std::string> methods;
+  for (const PortRoutes::Method& method : routes_->methods) {
+    methods.push_back(method.path);
+  }
+  http2_ = std::make_unique<Http2Reader>(methods);
+}
+
+void StreamReader::feed_http2(std::span<const std::uint8_t> packet) {
+  for (const Http2Reader::Request& request : http2_->feed(packet)) {
+    SeenRequest out;
+    out.number = requests_.size() + 1;
+    out.protocol = "http/2";
+    out.path = request.path;
+    out.reason = request.reason;
+    out.offset_bytes = http2_offset_ + request.offset_bytes;
+    if (request.method) {
+      const PortRoutes::Method& method = routes_->methods[*request.method];
+      out.exempt = method.exempt;
+      out.route = method.exempt ? std::nullopt : std::optional(method.name);
+    }
+    requests_.push_back(std::move(out));
+  }
+  if (const std::uint32_t reason = http2_->lost(); reason != HEADGATE_UNKNOWN_NONE) {
+    stream_->protocol = HEADGATE_PROTOCOL_NONE;
+    SeenRequest out;
+    out.number = requests_.size() + 1;
+    out.protocol = "http/2";
+    out.reason = reason;
+    out.offset_bytes = http2_offset_ + http2_->frame_offset_bytes();
+    requests_.push_back(std::move(out));
+  }
+}
+
 std::uint64_t StreamReader::unfinished_bytes() const {
+  if (stream_->protocol == HEADGATE_PROTOCOL_HTTP2) {
+    return http2_->in_request() ? stream_->offset - http2_offset_ - http2_->frame_offset_bytes()
+                                : 0;
+  }
   const bool in_head = stream_->protocol <= HEADGATE_PROTOCOL_HTTP1 &&
                        stream_->http1.state >= HEADGATE_HTTP1_TLS &&
                        stream_->http1.state <= HEADGATE_HTTP1_HEAD_LF &&

@@ -10,6 +10,7 @@
 
 #include "headgate/bpf_abi.h"
 
+#include "agent/cli/http2_reader.h"
 #include "agent/config/config.h"
 
 struct headgate_stream;
@@ -36,7 +37,13 @@ struct PortRoutes {
     std::string name;
     bool exempt = false;
   };
-  std::vector<Path> paths;  ///< HTTP/1.1
+  struct Method {
+    std::string path;
+    std::string name;
+    bool exempt = false;
+  };
+  std::vector<Path> paths;      ///< HTTP/1.1
+  std::vector<Method> methods;  ///< HTTP/2
   bool http1 = false;
   bool http2 = false;
 };
@@ -63,9 +70,13 @@ class StreamReader {
  private:
   void feed_http1(std::span<const std::uint8_t> packet);
   void add_http1(bool whole);
+  void begin_http2(std::uint64_t offset_bytes);
+  void feed_http2(std::span<const std::uint8_t> packet);
 
   const PortRoutes* routes_;
   std::unique_ptr<headgate_stream> stream_;
+  std::unique_ptr<Http2Reader> http2_;
+  std::uint64_t http2_offset_ = 0;  ///< in the stream, behind the preface
   std::vector<SeenRequest> requests_;
 };
 
