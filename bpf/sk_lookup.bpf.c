@@ -29,7 +29,7 @@ static __always_inline int headgate_sk_lookup(struct bpf_sk_lookup *ctx, const i
 		headgate_read_ipv6(try.flow.remote_address, ctx->remote_ip6);
 	}
 
-	switch (headgate_gate(&try, locked)) {
+	switch (headgate_gate(&try, 0, locked)) {
 	case HEADGATE_ADMIT:
 		return SK_PASS;
 	case HEADGATE_DEFER:

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -209,8 +210,9 @@ Result<> KernelMaps::map_memory() {
   targets_ = map_array<headgate_target_policy>(fd("headgate_targets"), HEADGATE_MAX_TARGETS);
   lives_ = map_array<headgate_life_histogram>(fd("headgate_lives"), HEADGATE_MAX_ENDPOINTS);
   counts_ = map_array<headgate_counters>(fd("headgate_counts"), cpus_ * HEADGATE_MAX_ENDPOINTS);
+  sources_ = map_array<headgate_source_set>(fd("headgate_sources"), HEADGATE_MAX_ENDPOINTS);
   if (control_ == nullptr || policies_ == nullptr || targets_ == nullptr || lives_ == nullptr ||
-      counts_ == nullptr) {
+      counts_ == nullptr || sources_ == nullptr) {
     return sys_fail(errno, "map the policies into memory");
   }
   if (control_->policy_version != kPolicyVersion) {
@@ -260,6 +262,9 @@ KernelMaps::~KernelMaps() {
   }
   if (lives_ != nullptr) {
     ::munmap(lives_, page_round(sizeof(*lives_) * HEADGATE_MAX_ENDPOINTS));
+  }
+  if (sources_ != nullptr) {
+    ::munmap(sources_, page_round(sizeof(*sources_) * HEADGATE_MAX_ENDPOINTS));
   }
 }
 
@@ -488,6 +493,31 @@ std::uint64_t KernelMaps::stirred(std::uint32_t endpoint) const {
     add(c.payload_bytes);
   }
   return sum;
+}
+
+std::uint32_t KernelMaps::take_source_bits(std::uint32_t endpoint) {
+  std::uint32_t set = 0;
+  for (__u64& word : sources_[endpoint].bits) {
+    if (__atomic_load_n(&word, __ATOMIC_RELAXED) != 0) {
+      set += static_cast<std::uint32_t>(
+          std::popcount(__atomic_exchange_n(&word, __u64{0}, __ATOMIC_RELAXED)));
+    }
+  }
+  return set;
+}
+
+std::array<std::uint64_t, HEADGATE_LEFT_COUNT> KernelMaps::left_to_socket() const {
+  std::array<std::uint64_t, HEADGATE_LEFT_COUNT> out{};
+  std::vector<std::uint64_t> of_cpus(cpus_);
+  const int map_fd = fd("headgate_left_counts");
+  for (std::uint32_t why = 0; why < HEADGATE_LEFT_COUNT; ++why) {
+    if (map_fd >= 0 && ::bpf_map_lookup_elem(map_fd, &why, of_cpus.data()) == 0) {
+      for (const std::uint64_t count : of_cpus) {
+        out[why] += count;
+      }
+    }
+  }
+  return out;
 }
 
 void KernelMaps::prefetch_offered(std::uint32_t endpoint) const {

@@ -109,6 +109,12 @@ class KernelMaps {
     return lives_[endpoint];
   }
 
+  /// From how many sources attempts were refused since the last call: bits set of
+  /// HEADGATE_SOURCE_BITS. Clears them.
+  [[nodiscard]] std::uint32_t take_source_bits(std::uint32_t endpoint);
+  /// What early hooks left to the socket's gate, by enum headgate_left; cumulative, of all CPUs.
+  [[nodiscard]] std::array<std::uint64_t, HEADGATE_LEFT_COUNT> left_to_socket() const;
+
   // -- exemptions: makes the set of `target` (or HEADGATE_EXEMPT_NODE_SET) exactly `sources`
   [[nodiscard]] Result<> set_exempt(std::uint32_t target, const std::vector<ExemptSource>& sources);
 
@@ -139,6 +145,7 @@ class KernelMaps {
   headgate_target_policy* targets_ = nullptr;
   headgate_life_histogram* lives_ = nullptr;
   headgate_counters* counts_ = nullptr;  ///< [CPU][endpoint]
+  headgate_source_set* sources_ = nullptr;
   std::size_t cpus_ = 1;
   std::vector<headgate_target_identity> target_ids_;
   std::vector<headgate_endpoint_identity> endpoint_ids_;

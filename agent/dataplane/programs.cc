@@ -94,14 +94,14 @@ Result<LoadedProgram> load_variant(const char* name, const char* variant, const 
   return out;
 }
 
+}  // namespace
+
 std::string program_name(std::uint32_t id) {
   const UniqueFd fd(::bpf_prog_get_fd_by_id(id));
   bpf_prog_info info{};
   __u32 bytes = sizeof(info);
   return fd && ::bpf_obj_get_info_by_fd(fd.get(), &info, &bytes) == 0 ? info.name : std::string();
 }
-
-}  // namespace
 
 void route_libbpf_log() {
   static std::once_flag once;
@@ -140,6 +140,18 @@ Result<LoadedProgram> load_program(Program program, const Serves& serves, const 
     case Program::kStreamHttp2: names = {"headgate_stream_http2", nullptr}; break;
     case Program::kStreamHttp1:
       return load_variant<headgate_http1_bpf>("headgate_stream_http1", "atomic", serves, maps);
+    case Program::kTcEgress:
+      names = {"headgate_tc_egress_atomic", "headgate_tc_egress_locked"};
+      break;
+    case Program::kTcIngress:
+      names = {"headgate_tc_ingress_atomic", "headgate_tc_ingress_locked"};
+      break;
+    case Program::kXdpNative:
+      names = {"headgate_xdp_native_atomic", "headgate_xdp_native_locked"};
+      break;
+    case Program::kXdpGeneric:
+      names = {"headgate_xdp_generic_atomic", "headgate_xdp_generic_locked"};
+      break;
   }
   if (names.locked == nullptr) {
     return load_variant<headgate_bpf>(names.atomic, "atomic", serves, maps);
@@ -171,17 +183,20 @@ bool hangs_on(int link_fd, int attach_type, std::uint64_t goal_id) {
   if (::bpf_obj_get_info_by_fd(link_fd, &info, &bytes) != 0) {
     return false;
   }
-  if (attach_type == BPF_SK_LOOKUP) {
-    return info.netns.netns_ino == goal_id;
+  switch (attach_type) {
+    case BPF_SK_LOOKUP: return info.netns.netns_ino == goal_id;
+    case kTcxIngress:
+    case kTcxEgress:  // has its device where XDP has (include/uapi/linux/bpf.h)
+    case BPF_XDP: return info.xdp.ifindex == goal_id;
+    default: return info.cgroup.cgroup_id == goal_id;
   }
-  return info.cgroup.cgroup_id == goal_id;
 }
 
 }  // namespace
 
 Result<Link> Link::attach(const LoadedProgram& program, int goal_fd, int attach_type,
                           std::uint64_t goal_id, const PinDirectory& pins,
-                          const std::string& pin_name) {
+                          const std::string& pin_name, std::uint32_t flags) {
   Link out;
   if (pins.pinned()) {
     out.pin_path_ = pins.link_path(pin_name);
@@ -197,8 +212,11 @@ Result<Link> Link::attach(const LoadedProgram& program, int goal_fd, int attach_
       ::unlink(out.pin_path_.c_str());
     }
   }
+  bpf_link_create_opts options{};
+  options.sz = sizeof(options);
+  options.flags = flags;
   out.fd_ = UniqueFd(::bpf_link_create(program.fd.get(), goal_fd,
-                                       static_cast<bpf_attach_type>(attach_type), nullptr));
+                                       static_cast<bpf_attach_type>(attach_type), &options));
   if (!out.fd_) {
     return sys_fail(errno, "attach " + pin_name);
   }
@@ -206,6 +224,20 @@ Result<Link> Link::attach(const LoadedProgram& program, int goal_fd, int attach_
     return sys_fail(errno, "pin " + out.pin_path_);
   }
   return out;
+}
+
+std::uint32_t Link::pinned_program(int attach_type, std::uint64_t goal_id, const PinDirectory& pins,
+                                   const std::string& pin_name) {
+  if (!pins.pinned()) {
+    return 0;
+  }
+  const UniqueFd link(::bpf_obj_get(pins.link_path(pin_name).c_str()));
+  bpf_link_info info{};
+  __u32 bytes = sizeof(info);
+  return link && hangs_on(link.get(), attach_type, goal_id) &&
+                 ::bpf_obj_get_info_by_fd(link.get(), &info, &bytes) == 0
+             ? info.prog_id
+             : 0;
 }
 
 void Link::detach() {

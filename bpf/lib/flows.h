@@ -42,6 +42,18 @@ HEADGATE_INLINE __u64 headgate_flow_hash(const __u32 *key, const struct headgate
 	return hash ^ hash >> 32;
 }
 
+/* The same for one attempt: a retransmit bears the same ISN, the next connect another one. Its
+ * upper half is what the share is drawn by.
+ */
+HEADGATE_INLINE __u64 headgate_attempt_hash(__u64 flow_hash, __u32 isn)
+{
+	__u64 hash = flow_hash + ((__u64)isn + 1) * 0x9e3779b97f4a7c15ULL;
+
+	hash ^= hash >> 32;
+	hash *= 0xd6e8feb86659fd93ULL;
+	return hash ^ hash >> 32;
+}
+
 HEADGATE_INLINE __u32 headgate_flow_set_of(__u64 hash)
 {
 	return (__u32)hash & (HEADGATE_FLOW_SETS - 1);

@@ -15,7 +15,15 @@
 struct headgate_try {
 	struct headgate_flow_key flow;
 	__u32 protocol; /* IPPROTO_TCP or IPPROTO_UDP */
+	__u32 isn;	/* early hooks: of the SYN */
+	__u32 mute;	/* early hooks: not 0 = this packet cannot be answered, only dropped */
+	__u32 again;	/* early hooks, set by the gate: dropped before, and sent again */
+	__u64 attempt;	/* hash of flow and ISN */
+	__u64 note;	/* what is remembered of it */
 };
+
+/* Datagrams between an early hook and the socket; more of them have been lost on the way. */
+#define HEADGATE_EARLY_DATAGRAMS_MAX 4096
 
 static __always_inline __u64 headgate_now(const int locked)
 {
@@ -99,8 +107,50 @@ static __always_inline void headgate_end_wait(const struct headgate_flow_key *fl
 	(void)headgate_fetch_add(&target_state->waiting_settled, 1, &target_state->lock, locked);
 }
 
-/* The whole verdict for one try: enum headgate_verdict. Unknown and broken = admit. */
-static __always_inline __u32 headgate_gate(struct headgate_try *try, const int locked)
+/* See headgate_source_set. Nothing depends on a bit that another CPU's store takes away. */
+static __always_inline void headgate_note_source(const struct headgate_control *control,
+						 __u32 endpoint, const __u32 *address)
+{
+	struct headgate_source_set *sources = bpf_map_lookup_elem(&headgate_sources, &endpoint);
+	__u64 hash, bit;
+	__u32 word;
+
+	if (!sources)
+		return;
+	hash = (__u64)(address[0] + control->hash_key[0]) * (address[1] + control->hash_key[1]);
+	hash += (__u64)(address[2] + control->hash_key[2]) * (address[3] + control->hash_key[3]);
+	hash ^= hash >> 32;
+	hash *= 0xd6e8feb86659fd93ULL;
+	bit = 1ULL << (hash >> 58);
+	word = (__u32)(hash >> 54) & (HEADGATE_SOURCE_BITS / 64 - 1);
+	if (!(headgate_read(sources->bits[word]) & bit))
+		sources->bits[word] |= bit;
+}
+
+/* Has an early hook let this datagram in already? */
+static __always_inline int headgate_datagram_known(struct headgate_endpoint_state *state,
+						   const int locked)
+{
+	if ((__s64)headgate_read(state->early_datagrams) <= 0)
+		return 0;
+	if ((__s64)headgate_fetch_add(&state->early_datagrams, -1, &state->lock, locked) > 0)
+		return 1;
+	(void)headgate_fetch_add(&state->early_datagrams, 1, &state->lock, locked);
+	return 0;
+}
+
+static __always_inline __u32 headgate_action_for(const struct headgate_endpoint_policy *policy,
+						 __u32 reason)
+{
+	return (headgate_read(policy->actions) >> (8 * reason)) & 0xff;
+}
+
+/*
+ * The whole verdict for one try: enum headgate_verdict. Unknown and broken = admit. `early` is a
+ * constant: 1 in the hooks in front of the socket layer, which see SYNs only and know their ISN.
+ */
+static __always_inline __u32 headgate_gate(struct headgate_try *try, const int early,
+					   const int locked)
 {
 	struct headgate_answer answer = {HEADGATE_ADMIT, HEADGATE_CAUSE_ROOM};
 	const struct headgate_target_policy *target;
@@ -113,8 +163,10 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 	struct headgate_flow_set *flows = NULL;
 	struct headgate_age *age = NULL;
 	__u32 endpoint, target_slot, flow_slot, reason, exempt, zero = 0;
-	int tcp = try->protocol == IPPROTO_TCP;
+	int tcp = try->protocol == IPPROTO_TCP, drops;
 	__u64 flags, now_ns, hash = 0, known = 0;
+	struct headgate_flow_set *notes = NULL;
+	__u64 draw = HEADGATE_NO_DRAW;
 
 	ref = headgate_find_endpoint(try->flow.netns_id, try->flow.local_address,
 				     try->flow.local_port, try->protocol);
@@ -126,8 +178,12 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 	counters = headgate_counters_of(endpoint);
 	if (!control || !policy || !counters || headgate_read(control->off))
 		return HEADGATE_ADMIT;
-	counters->tries++;
 	flags = headgate_read(policy->flags);
+	drops = early && headgate_action_for(policy, HEADGATE_REASON_SHARE) == HEADGATE_ACTION_DROP;
+	if (early && (!(flags & HEADGATE_JUDGE_EARLY) || !(flags & HEADGATE_ARM_MASK) ||
+		      (try->mute && !drops)))
+		return HEADGATE_ADMIT; /* left to the socket's gate */
+	counters->tries++;
 	if (!(flags & (HEADGATE_ARM_MASK | HEADGATE_MAY_DEFER))) {
 		counters->offered++;
 		counters->admitted++;
@@ -158,7 +214,11 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 					    ? HEADGATE_TICKET_TTL_NS
 					    : HEADGATE_TICKET_UNSETTLED_TTL_NS)) {
 			counters->repeats++;
-			if (!(flags & HEADGATE_TICKETS_SETTLED)) {
+			/* Behind an early hook the SYN itself is looked up for the second time, the
+			 * final ACK under SYN cookies for the third: there it stays until it is
+			 * old.
+			 */
+			if (!(flags & (HEADGATE_TICKETS_SETTLED | HEADGATE_JUDGE_EARLY))) {
 				headgate_flow_drop(flows, known, locked);
 				(void)headgate_fetch_add(&state->tickets_settled, 1, &state->lock,
 							 locked);
@@ -185,11 +245,38 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 			if (age && now_ns - age->last_ns > target->defer_deadline_ns)
 				age = NULL; /* another connect from the same port */
 		}
+	} else if (!early && (flags & HEADGATE_JUDGE_EARLY) &&
+		   headgate_datagram_known(state, locked)) {
+		counters->repeats++;
+		return HEADGATE_ADMIT;
 	}
-	if (!age)
+	if (drops && tcp) {
+		/* A silent drop holds for all retransmits: the share draws by a hash of the
+		 * attempt, and what any other reason has dropped is remembered.
+		 */
+		try->attempt = headgate_attempt_hash(hash, try->isn);
+		draw = try->attempt >> 32;
+		flow_slot = headgate_flow_set_of(try->attempt);
+		notes = bpf_map_lookup_elem(&headgate_flows, &flow_slot);
+		if (!notes)
+			return HEADGATE_ADMIT;
+		try->note = headgate_flow_find(notes, try->attempt);
+		try->again = try->note >> 62 == HEADGATE_FLOW_REFUSED &&
+			     headgate_flow_fresh(try->note, now_ns, HEADGATE_DROPPED_TTL_NS);
+		if (try->again && !(flags & HEADGATE_OBSERVE) &&
+		    !headgate_lease_expired(target, now_ns) &&
+		    !((flags & HEADGATE_ARM_MASK & ~HEADGATE_ARM_MAX_REFUSE) ==
+			  HEADGATE_ARM_SHARE &&
+		      draw < headgate_read(policy->admit_q32))) {
+			counters->repeats++;
+			counters->repeats_refused++;
+			return HEADGATE_DROP;
+		}
+	}
+	if (!age && !(early && try->again))
 		counters->offered++;
 
-	reason = headgate_judge(policy, target, state, target_state, now_ns, 0, locked);
+	reason = headgate_judge_drawn(policy, target, state, target_state, now_ns, 0, draw, locked);
 	if (reason != HEADGATE_REASON_NONE) {
 		exempt = headgate_lease_expired(target, now_ns)
 			     ? 0
@@ -202,8 +289,17 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 
 	if (answer.verdict == HEADGATE_ADMIT) {
 		counters->admitted++;
-		if (!tcp)
+		if (!tcp) {
+			if (early &&
+			    headgate_read(state->early_datagrams) < HEADGATE_EARLY_DATAGRAMS_MAX)
+				(void)headgate_fetch_add(&state->early_datagrams, 1, &state->lock,
+							 locked);
 			return HEADGATE_ADMIT;
+		}
+		if (early && notes && try->again) {
+			counters->admitted_deferred++;
+			headgate_flow_drop(notes, try->note, locked);
+		}
 		if (age) {
 			counters->admitted_deferred++;
 			headgate_end_wait(&try->flow, target_state, locked);
@@ -217,8 +313,13 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 		return HEADGATE_ADMIT;
 	}
 
+	headgate_note_source(control, endpoint, try->flow.remote_address);
 	if (answer.verdict == HEADGATE_DEFER && !tcp)
 		answer.verdict = HEADGATE_RESET; /* nobody sends a datagram again */
+	if (answer.verdict == HEADGATE_DROP && !early)
+		answer.verdict = HEADGATE_RESET; /* the kernel answers what has come so far */
+	if (answer.verdict == HEADGATE_RESET && early && !tcp)
+		answer.verdict = HEADGATE_DROP; /* nobody makes an ICMP error here */
 	if (answer.verdict == HEADGATE_DEFER) {
 		counters->refused[reason & 7]++;
 		counters->deferred_tries++;
@@ -233,13 +334,13 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 			(void)headgate_fetch_add(&target_state->waiting_started, 1,
 						 &target_state->lock, locked);
 		}
-		if (flows && known >> 62 == HEADGATE_FLOW_TIME_WAIT)
+		if (!early && flows && known >> 62 == HEADGATE_FLOW_TIME_WAIT)
 			headgate_flow_drop(flows, known, locked); /* the pit's look-up ended it */
 		return HEADGATE_DEFER;
 	}
 	if (age)
 		headgate_end_wait(&try->flow, target_state, locked);
-	if (flows && known >> 62 == HEADGATE_FLOW_TIME_WAIT) {
+	if (!early && flows && known >> 62 == HEADGATE_FLOW_TIME_WAIT) {
 		/* The kernel does not answer this SYN by RST but by the ACK of the old connection;
 		 * the client resets that one and tries again.
 		 */
@@ -255,11 +356,15 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int l
 		return answer.verdict;
 	}
 	counters->refused[reason & 7]++;
-	if (answer.verdict == HEADGATE_DROP)
-		counters->dropped++;
-	else
+	if (answer.verdict != HEADGATE_DROP) {
 		counters->reset++;
-	return answer.verdict;
+		return answer.verdict;
+	}
+	if (!try->again)
+		counters->dropped++;
+	if (notes)
+		headgate_flow_put(notes, try->attempt, HEADGATE_FLOW_REFUSED, now_ns, locked);
+	return HEADGATE_DROP;
 }
 
 /* The hook could not defer this try and resets it: the counts follow. */

@@ -143,6 +143,23 @@ HEADGATE_MAP struct {
 	__type(value, __u64);
 } headgate_pits SEC(".maps");
 
+/* sources that were refused, by endpoint; the agent clears it each second */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, HEADGATE_MAX_ENDPOINTS);
+	__type(key, __u32);
+	__type(value, struct headgate_source_set);
+} headgate_sources SEC(".maps");
+
+/* what early hooks left to the socket's gate, by enum headgate_left */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HEADGATE_LEFT_COUNT);
+	__type(key, __u32);
+	__type(value, __u64);
+} headgate_left_counts SEC(".maps");
+
 /* live connections whose requests are looked at, by socket cookie. Never deleted from while they
  * live: that would lose their unread data. The kernel takes them out when they close.
  */

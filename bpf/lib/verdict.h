@@ -171,15 +171,20 @@ HEADGATE_INLINE int headgate_share(struct headgate_endpoint_state *state, __u64 
 	return (before >> 32) != ((before + admit_q32) >> 32);
 }
 
+/* What the share is drawn by: see headgate_judge_drawn(). */
+#define HEADGATE_NO_DRAW (~0ULL)
+
 /*
  * Has the policy room for one more attempt? HEADGATE_REASON_NONE = yes, and it has been charged.
- * `size_kb`: payload of the request where the hook can see it, else 0.
+ * `size_kb`: payload of the request where the hook can see it, else 0. `draw_q32`: where the
+ * refusal is silence, a number in [0, 1 << 32) that is the same for every retransmit: the share
+ * admits what is below it, so that a retransmit meets the same answer; else HEADGATE_NO_DRAW.
  */
-HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *policy,
-				     const struct headgate_target_policy *target,
-				     struct headgate_endpoint_state *state,
-				     struct headgate_target_state *target_state, __u64 now_ns,
-				     __u64 size_kb, const int locked)
+HEADGATE_INLINE __u32 headgate_judge_drawn(const struct headgate_endpoint_policy *policy,
+					   const struct headgate_target_policy *target,
+					   struct headgate_endpoint_state *state,
+					   struct headgate_target_state *target_state, __u64 now_ns,
+					   __u64 size_kb, __u64 draw_q32, const int locked)
 {
 	const __u64 flags = headgate_read(policy->flags);
 
@@ -217,9 +222,13 @@ HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *poli
 				      headgate_read(target->tickets_written_off))) >= target_max)
 			return HEADGATE_REASON_CONNECTIONS;
 	}
-	if ((flags & HEADGATE_ARM_SHARE) &&
-	    !headgate_share(state, headgate_read(policy->admit_q32), locked))
-		return HEADGATE_REASON_SHARE;
+	if (flags & HEADGATE_ARM_SHARE) {
+		const __u64 admit_q32 = headgate_read(policy->admit_q32);
+
+		if (draw_q32 != HEADGATE_NO_DRAW ? draw_q32 >= admit_q32
+						 : !headgate_share(state, admit_q32, locked))
+			return HEADGATE_REASON_SHARE;
+	}
 	/* Behind the share: what thins out must not have used up the cap, or the two multiply. */
 	if ((flags & HEADGATE_ARM_RATE) &&
 	    !headgate_take(&state->rate_tat_ns, now_ns, policy->rate_interval_ns,
@@ -239,6 +248,16 @@ HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *poli
 			   &target_state->lock, locked))
 		return HEADGATE_REASON_BUDGET;
 	return HEADGATE_REASON_NONE;
+}
+
+HEADGATE_INLINE __u32 headgate_judge(const struct headgate_endpoint_policy *policy,
+				     const struct headgate_target_policy *target,
+				     struct headgate_endpoint_state *state,
+				     struct headgate_target_state *target_state, __u64 now_ns,
+				     __u64 size_kb, const int locked)
+{
+	return headgate_judge_drawn(policy, target, state, target_state, now_ns, size_kb,
+				    HEADGATE_NO_DRAW, locked);
 }
 
 HEADGATE_INLINE int headgate_lease_expired(const struct headgate_target_policy *target,

@@ -107,6 +107,7 @@ enum headgate_verdict {
 #define HEADGATE_EXEMPT_NODE (1ULL << 18)     /* the node's own connects, known by sock_ops */
 #define HEADGATE_EXEMPT_SOURCES (1ULL << 19)  /* look the source up in headgate_exempt */
 #define HEADGATE_MAY_DEFER (1ULL << 20)       /* some action is DEFER: ages are kept */
+#define HEADGATE_JUDGE_EARLY (1ULL << 21)     /* tc and XDP judge it, in front of the socket */
 
 #define HEADGATE_LEVEL_PORT 0
 #define HEADGATE_LEVEL_ROUTE 1
@@ -192,7 +193,8 @@ struct headgate_endpoint_state {
   __u64 tickets_issued;        /* cumulative */
   __u64 tickets_settled;       /* cumulative: established */
   __u64 largest_request_bytes; /* payload that came in one turn, since the slot was claimed */
-  __u64 reserved[6];
+  __u64 early_datagrams;       /* admitted by an early hook, not seen at the socket yet */
+  __u64 reserved[5];
 };
 HEADGATE_ABI_SIZE(headgate_endpoint_state, 128);
 
@@ -284,7 +286,8 @@ HEADGATE_ABI_SIZE(headgate_flow_key, 40);
 enum headgate_flow_kind {
   HEADGATE_FLOW_NONE = 0,
   HEADGATE_FLOW_TIME_WAIT = 1, /* the server has closed first: its side may be in TIME_WAIT */
-  HEADGATE_FLOW_REFUSED = 2,   /* answered by RST while in TIME_WAIT: it will be looked up again */
+  HEADGATE_FLOW_REFUSED = 2,   /* answered by RST while in TIME_WAIT: it will be looked up again;
+                                * under the hash of flow and ISN: dropped, and will be sent again */
   HEADGATE_FLOW_TICKET = 3,    /* admitted, not established yet */
 };
 
@@ -311,6 +314,11 @@ HEADGATE_ABI_SIZE(headgate_flow_set, 64);
  * again: after two jiffies, before Linux 5.6 after one second.
  */
 #define HEADGATE_REFUSED_TTL_NS (1500ULL * 1000 * 1000)
+
+/* A SYN that was dropped is sent again with the same ISN: for about 67 s by Linux (six tries more,
+ * the first four a second apart: tcp_syn_retries, tcp_syn_linear_timeouts), 63 s before 6.5.
+ */
+#define HEADGATE_DROPPED_TTL_NS (70ULL * 1000 * 1000 * 1000)
 
 struct headgate_age {
   __u64 first_ns; /* first try of the attempt */
@@ -364,6 +372,30 @@ struct headgate_control {
   __u32 hash_key[10];   /* secret, random: of the flows' hash; made once with the map */
 };
 HEADGATE_ABI_SIZE(headgate_control, 64);
+
+/*
+ * ---- Early hooks: tc and XDP, in front of the socket layer. They judge what has the flag
+ * JUDGE_EARLY and an armed gate, and leave everything else to sk_lookup, which then counts it. What
+ * they admit bears a ticket (TCP) or is counted in `early_datagrams` (UDP), so that sk_lookup
+ * behind them lets it in without judging, counting or charging again.
+ */
+
+/* Who was refused since the agent last looked: one bit a source, by a hash. How many bits are set
+ * tells how many sources there are (linear counting: Whang et al., ACM TODS 15(2), 1990).
+ */
+#define HEADGATE_SOURCE_BITS 1024
+struct headgate_source_set {
+  __u64 bits[HEADGATE_SOURCE_BITS / 64];
+};
+HEADGATE_ABI_SIZE(headgate_source_set, 128);
+
+/* Why an early hook left a packet to the socket's gate without looking for its endpoint. */
+enum headgate_left {
+  HEADGATE_LEFT_FRAGMENT = 0,  /* ports are known after reassembly only */
+  HEADGATE_LEFT_DEEP = 1,      /* more tags or extension headers than are followed */
+  HEADGATE_LEFT_MALFORMED = 2, /* lengths that contradict each other */
+  HEADGATE_LEFT_COUNT = 3,
+};
 
 /* What is kept with a socket (sk_storage), from its handshake to its close. */
 enum headgate_stream_kind {

@@ -43,6 +43,7 @@ std::vector<Layout> layouts() {
   using connection = headgate_connection;
   using lives = headgate_life_histogram;
   using age = headgate_age;
+  using sources = headgate_source_set;
   using exempt = headgate_exempt_key;
   using pit = headgate_pit_key;
   using node_flow = headgate_node_flow_key;
@@ -98,7 +99,7 @@ std::vector<Layout> layouts() {
        {M(state, lock), M(state, reserved32), M(state, share_q32), M(state, refuse_credit_q32),
         M(state, rate_tat_ns), M(state, exempt_tat_ns), M(state, probe_last_ns),
         M(state, in_flight), M(state, tickets_issued), M(state, tickets_settled),
-        M(state, largest_request_bytes), M(state, reserved)}},
+        M(state, largest_request_bytes), M(state, early_datagrams), M(state, reserved)}},
       {"headgate_target_state",
        sizeof(target_state),
        {M(target_state, lock), M(target_state, reserved32), M(target_state, bucket_tat_ns),
@@ -154,6 +155,7 @@ std::vector<Layout> layouts() {
       {"headgate_age",
        sizeof(age),
        {M(age, first_ns), M(age, last_ns), M(age, endpoint), M(age, reserved)}},
+      {"headgate_source_set", sizeof(sources), {M(sources, bits)}},
       {"headgate_exempt_key",
        sizeof(exempt),
        {M(exempt, prefix_bits), M(exempt, target), M(exempt, address)}},
@@ -234,7 +236,8 @@ TEST(Abi, NoStructIsLeftOut) {
   const std::set<std::string> own = {
       "headgate_try",          "headgate_answer", "headgate_request",    "headgate_stream",
       "headgate_path",         "headgate_http1",  "headgate_http2",      "headgate_http2_env",
-      "headgate_http2_judged", "headgate_hpack",  "headgate_hpack_path", "headgate_payload"};
+      "headgate_http2_judged", "headgate_hpack",  "headgate_hpack_path", "headgate_payload",
+      "headgate_packet",       "headgate_early",  "headgate_vlan",       "headgate_reset_tcp"};
   for (__u32 id = 1; id < btf__type_cnt(types.get()); ++id) {
     const btf_type* type = btf__type_by_id(types.get(), id);
     const std::string name = btf__name_by_offset(types.get(), type->name_off);

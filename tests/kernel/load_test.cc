@@ -27,8 +27,10 @@ namespace {
 
 using test::load_by_name;
 
-constexpr std::array kPrograms = {Program::kSkLookup, Program::kSockOps, Program::kIngress,
-                                  Program::kEgress, Program::kNodeConnects};
+constexpr std::array kPrograms = {
+    Program::kSkLookup,     Program::kSockOps,   Program::kIngress,
+    Program::kEgress,       Program::kTcEgress,  Program::kTcIngress,
+    Program::kNodeConnects, Program::kXdpNative, Program::kXdpGeneric};
 
 struct Kernel {
   int major = 0;
@@ -98,7 +100,9 @@ TEST_F(Load, EveryProgramLoadsInTheVariantThatTheAgentChooses) {
 
 /// Case F30: also the variant that is not chosen here.
 TEST_F(Load, BothVariantsLoadWhereTheKernelHasAtomics) {
-  for (const std::string name : {"headgate_sk_lookup", "headgate_sock_ops"}) {
+  for (const std::string name :
+       {"headgate_sk_lookup", "headgate_sock_ops", "headgate_tc_egress", "headgate_tc_ingress",
+        "headgate_xdp_native", "headgate_xdp_generic"}) {
     const auto locked = load_by_name(name + "_locked", 4711, nullptr);
     EXPECT_TRUE(locked) << locked.error().message;
     const auto atomic = load_by_name(name + "_atomic", 4711, nullptr);

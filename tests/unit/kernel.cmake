@@ -7,3 +7,7 @@ headgate_test(live_test unit SOURCES live_test.cc LIBS headgate_decision rapidch
 target_include_directories(live_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
 target_include_directories(flows_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
 headgate_test(beside_gate_test unit SOURCES beside_gate_test.cc)
+headgate_test(packet_test unit
+  SOURCES packet_test.cc ${PROJECT_SOURCE_DIR}/tests/support/frames.cc)
+target_include_directories(packet_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
+headgate_test(storm_test unit SOURCES storm_test.cc LIBS headgate_decision)
