@@ -117,7 +117,7 @@ Result<> NetlinkSocket::dump(std::uint16_t type, Bytes request, const std::funct
                              const Each& each) {
   for (int attempt = 0; attempt < kDumpAttempts; ++attempt) {
     begin();
-    const Result<bool> complete = dump_once(type, request, each);
+    const Result<bool> complete = once(type, NLM_F_DUMP, request, each);
     if (!complete) {
       return tl::unexpected<Error>(complete.error());
     }
@@ -128,12 +128,21 @@ Result<> NetlinkSocket::dump(std::uint16_t type, Bytes request, const std::funct
   return sys_fail(EAGAIN, "the kernel's table changed during each of 5 netlink dumps");
 }
 
-Result<bool> NetlinkSocket::dump_once(std::uint16_t type, Bytes request, const Each& each) {
+Result<> NetlinkSocket::ask(std::uint16_t type, Bytes request, const Each& each) {
+  const Result<bool> complete = once(type, NLM_F_ACK, request, each);
+  if (!complete) {
+    return tl::unexpected<Error>(complete.error());
+  }
+  return *complete ? Result<>() : sys_fail(EAGAIN, "netlink request");
+}
+
+Result<bool> NetlinkSocket::once(std::uint16_t type, std::uint16_t flags, Bytes request,
+                                 const Each& each) {
   const std::uint32_t sequence = ++sequence_;
   nlmsghdr header{};
   header.nlmsg_len = static_cast<std::uint32_t>(sizeof(header) + request.size());
   header.nlmsg_type = type;
-  header.nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP;
+  header.nlmsg_flags = static_cast<std::uint16_t>(NLM_F_REQUEST | flags);
   header.nlmsg_seq = sequence;
   std::array<iovec, 2> parts{
       iovec{&header, sizeof(header)},
@@ -150,7 +159,7 @@ Result<bool> NetlinkSocket::dump_once(std::uint16_t type, Bytes request, const E
     sent = ::sendmsg(fd_.get(), &message, 0);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) {
-    return sys_fail(errno, "send a netlink dump request");
+    return sys_fail(errno, "send a netlink request");
   }
 
   bool done = false;
@@ -163,13 +172,13 @@ Result<bool> NetlinkSocket::dump_once(std::uint16_t type, Bytes request, const E
       continue;
     }
     if (got.sys_errno != 0) {
-      return sys_fail(got.sys_errno, "read a netlink dump");
+      return sys_fail(got.sys_errno, "read the answer of netlink");
     }
     if (!got.from_kernel) {
       continue;
     }
     if (got.truncated) {
-      return sys_fail(EMSGSIZE, "read a netlink dump");
+      return sys_fail(EMSGSIZE, "read the answer of netlink");
     }
     for_each_message(Bytes(*buffer_).first(got.bytes), [&](const nlmsghdr& h, Bytes payload) {
       if (h.nlmsg_seq != sequence) {
@@ -179,7 +188,7 @@ Result<bool> NetlinkSocket::dump_once(std::uint16_t type, Bytes request, const E
         interrupted = true;
       }
       if (h.nlmsg_type == NLMSG_ERROR || h.nlmsg_type == NLMSG_DONE) {
-        // Both begin with an int: a negative errno, or 0 at the end of a good dump.
+        // Both begin with an int: a negative errno, or 0 at the end of a good answer.
         kernel_errno = -front_as<int>(payload).value_or(0);
         done = true;
         return false;
@@ -194,7 +203,7 @@ Result<bool> NetlinkSocket::dump_once(std::uint16_t type, Bytes request, const E
     return false;
   }
   if (kernel_errno > 0) {
-    return sys_fail(kernel_errno, "netlink dump");
+    return sys_fail(kernel_errno, "netlink request");
   }
   return !interrupted;
 }

@@ -54,6 +54,9 @@ class NetlinkSocket {
   [[nodiscard]] Result<> dump(std::uint16_t type, Bytes request, const std::function<void()>& begin,
                               const Each& each);
 
+  /// Sends a request for one thing and hands over the answer. Errors: what the kernel says.
+  [[nodiscard]] Result<> ask(std::uint16_t type, Bytes request, const Each& each);
+
   /// Hands over what has been multicast since the last call, without waiting. False: messages were
   /// lost (ENOBUFS), or the socket is broken, and only a dump tells how things stand.
   [[nodiscard]] bool read_pending(const Each& each);
@@ -62,7 +65,8 @@ class NetlinkSocket {
   static constexpr std::size_t kBufferBytes = 32768;  // the largest answer of netlink_dump()
   explicit NetlinkSocket(UniqueFd fd);
 
-  [[nodiscard]] Result<bool> dump_once(std::uint16_t type, Bytes request, const Each& each);
+  [[nodiscard]] Result<bool> once(std::uint16_t type, std::uint16_t flags, Bytes request,
+                                  const Each& each);
 
   UniqueFd fd_;
   std::uint32_t sequence_ = 0;

@@ -19,3 +19,7 @@ add_dependencies(restart_test headgate_gate_holder)
 # Requests on live connections of HTTP/1.1, answered by the kernel. nginx: tests/packages.txt.
 headgate_test(http1_gate_test netns TIMEOUT 180
   SOURCES http1_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
+headgate_test(tc_test netns
+  SOURCES tc_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
+headgate_test(xdp_test netns
+  SOURCES xdp_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)

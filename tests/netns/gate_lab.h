@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <netinet/in.h>
 
@@ -27,6 +28,8 @@
 #include "agent/hooks/cgroup_skb.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
+#include "agent/hooks/tc.h"
+#include "agent/hooks/xdp.h"
 #include "tests/support/net_lab.h"
 #include "tests/support/test_pins.h"
 
@@ -171,7 +174,15 @@ class GateLab {
         gate(*maps, *pins),
         connections(*maps, *pins, unified),
         payload(*maps, *pins, unified),
-        node_connects(*maps, *pins, unified) {}
+        node_connects(*maps, *pins, unified),
+        tc(*maps, *pins),
+        xdp(*maps, *pins) {}
+  ~GateLab() {
+    tc.detach_all();
+    xdp.detach_all();
+  }
+  GateLab(const GateLab&) = delete;
+  GateLab& operator=(const GateLab&) = delete;
 
   /// The port on every address of a namespace, gated; admits everything until told otherwise.
   Port protect(const Namespace& netns, std::uint16_t port, std::uint8_t protocol = IPPROTO_TCP) {
@@ -203,6 +214,23 @@ class GateLab {
   void count_payload(Port& port, const Cgroup& cgroup, const Namespace& netns) {
     must(payload.hold(port.target(), cgroup.path(), netns.inode()));
   }
+  /// The program at tc of the other ends of the pod's veths, which are in `host`.
+  void judge_early(Port& port, const Namespace& pod, const Namespace& host) {
+    tc.set_host(duplicate(host));
+    must(tc.hold(pod.inode(), pod.fd()));
+    port.policy.flags |= HEADGATE_JUDGE_EARLY;
+    port.publish();
+  }
+  /// XDP on an interface of the namespace that the port is in.
+  void judge_at_card(Port& port, const Namespace& host, const std::string& interface) {
+    xdp.set_host(duplicate(host), host.inode());
+    xdp.use({interface});
+    port.policy.flags |= HEADGATE_JUDGE_EARLY;
+    port.publish();
+  }
+  static UniqueFd duplicate(const Namespace& netns) {
+    return UniqueFd(::fcntl(netns.fd(), F_DUPFD_CLOEXEC, 0));
+  }
   static void must(const Result<>& result) {
     if (!result) {
       throw SetupError(result.error().message);
@@ -215,6 +243,8 @@ class GateLab {
   SockOpsHook connections;
   CgroupSkbHook payload;
   NodeConnectsHook node_connects;
+  TcHook tc;
+  XdpHook xdp;
 
  private:
   static std::unique_ptr<KernelMaps> open_maps(const PinDirectory& pins) {
