@@ -145,9 +145,9 @@ void Agent::discover(Instant now) {
     return;
   }
   discover_at_ = now + kLookForMore;
-  const Shared shared{hierarchy_,    locator_,  *maps_,          *gate_,
-                      *connections_, *payload_, *node_connects_, addresses_.get(),
-                      machine_cpus_, load1_,    listeners_,      rests_};
+  const Shared shared{hierarchy_,    locator_,        *maps_,     *gate_, *connections_,
+                      *payload_,     *node_connects_, *tc_,       *xdp_,  addresses_.get(),
+                      machine_cpus_, load1_,          listeners_, rests_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -361,13 +361,20 @@ void Agent::collect_orphans(Instant now) {
   last_orphans_ = now;
   if (options_.config.mode != Mode::kOff) {
     (void)node_connects_->attach();  // new slices come up
+    xdp_->refresh();
   }
   std::vector<std::string> keep;
   gate_->add_pin_names(keep);
   connections_->add_pin_names(keep);
   payload_->add_pin_names(keep);
   node_connects_->add_pin_names(keep);
-  const std::size_t removed = remove_orphan_links(pins_, keep) + maps_->release_unclaimed(now);
+  tc_->add_pin_names(keep);
+  xdp_->add_pin_names(keep);
+  std::size_t removed = remove_orphan_links(pins_, keep) + maps_->release_unclaimed(now);
+  if (!filters_cleared_) {
+    filters_cleared_ = true;
+    removed += tc_->remove_orphans() + xdp_->remove_orphans();
+  }
   orphans_removed_ += removed;
   if (removed > 0) {
     log::info("orphans removed", {{"count", removed}});
@@ -462,6 +469,10 @@ Result<> Agent::start_kernel_side(Instant now) {
   connections_ = std::make_unique<SockOpsHook>(*maps_, pins_, hierarchy_.unified);
   payload_ = std::make_unique<CgroupSkbHook>(*maps_, pins_, hierarchy_.unified);
   node_connects_ = std::make_unique<NodeConnectsHook>(*maps_, pins_, hierarchy_.unified);
+  tc_ = std::make_unique<TcHook>(*maps_, pins_);
+  xdp_ = std::make_unique<XdpHook>(*maps_, pins_);
+  tc_->set_host(locator_.open_host_netns());
+  xdp_->set_host(locator_.open_host_netns(), locator_.host_netns_inode());
   if (auto addresses = NodeAddresses::open(); addresses) {
     addresses_ = std::move(*addresses);
     std::vector<ExemptSource> own;
@@ -489,6 +500,11 @@ void Agent::apply(Config config, Instant now) {
     options_.config.mode = Mode::kObserve;
   }
   (void)set_period(timer_.get(), options_.config.tick);
+  if (options_.config.mode == Mode::kOff) {
+    xdp_->detach_all();
+  } else {
+    xdp_->use(options_.config.xdp.interfaces);
+  }
   if (options_.config.mode == Mode::kOff) {
     node_connects_->detach_all();
   } else if (maps_->is_detached()) {
@@ -539,6 +555,9 @@ void Agent::stop_kernel_side() {
   connections_->detach_all();
   payload_->detach_all();
   node_connects_->detach_all();
+  tc_->detach_all();
+  xdp_->detach_all();
+  (void)(tc_->remove_orphans() + xdp_->remove_orphans());
   pins_.purge();
 }
 
@@ -914,6 +933,16 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
   add_errors("sock_ops", connections_->attach_errors());
   add_errors("cgroup_skb", payload_->attach_errors());
   add_errors("node_connects", node_connects_->attach_errors());
+  add_errors("tc", tc_->attach_errors());
+  add_errors("xdp", xdp_->attach_errors());
+  out->interfaces = xdp_->status();
+  for (const HookStatus& interface : out->interfaces) {
+    if (!interface.problem.empty()) {
+      out->degraded.push_back(
+          fmt::format("xdp on {} is {}: {}", interface.where, interface.mode, interface.problem));
+    }
+  }
+  out->left_to_socket = maps_->left_to_socket();
   for (Configured& configured : targets_) {
     if (configured.instances.empty()) {
       TargetSnapshot absent;

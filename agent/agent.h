@@ -24,6 +24,8 @@
 #include "agent/dataplane/net.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
+#include "agent/hooks/tc.h"
+#include "agent/hooks/xdp.h"
 #include "agent/protected_target.h"
 #include "agent/snapshot.h"
 #include "agent/targets/locate.h"
@@ -143,6 +145,8 @@ class Agent final : public SnapshotSource {
   std::unique_ptr<SockOpsHook> connections_;
   std::unique_ptr<CgroupSkbHook> payload_;
   std::unique_ptr<NodeConnectsHook> node_connects_;
+  std::unique_ptr<TcHook> tc_;
+  std::unique_ptr<XdpHook> xdp_;
   std::unique_ptr<NodeAddresses> addresses_;
   std::vector<Configured> targets_;
   std::vector<ProtectedTarget*> running_;  ///< all instances of targets_, as discover() left them
@@ -160,7 +164,8 @@ class Agent final : public SnapshotSource {
   Instant last_tick_{};
   Instant last_second_{};
   Instant last_orphans_{};
-  Instant discover_at_{};  ///< nothing to look for before
+  bool filters_cleared_ = false;  ///< those of agents before us
+  Instant discover_at_{};         ///< nothing to look for before
   std::uint64_t orphans_removed_ = 0;
   std::uint64_t ticks_missed_ = 0;
   Duration last_tick_cost_{};

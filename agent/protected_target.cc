@@ -185,6 +185,12 @@ Result<> ProtectedTarget::claim(Instant now) {
     rest().add(endpoint.slot);
     endpoint.tickets.resume(shared_.maps.endpoint_policy(endpoint.slot).tickets_written_off);
     endpoint.lives = shared_.maps.lives(endpoint.slot);
+    endpoint.refused_seen = endpoint.last.reset + endpoint.last.dropped;
+    const headgate_endpoint_policy left = shared_.maps.endpoint_policy(endpoint.slot);
+    if (config_.storm && endpoint.config.refuse.form != RefuseForm::kDrop &&
+        action_of(left.actions, HEADGATE_REASON_SHARE) == HEADGATE_ACTION_DROP) {
+      endpoint.storm.resume(now);
+    }
   }
   tickets_.resume(shared_.maps.target_policy(slot_).tickets_written_off);
   waiting_.resume(shared_.maps.target_policy(slot_).waiting_written_off);
@@ -212,6 +218,9 @@ ProtectedTarget::~ProtectedTarget() {
   for (const Namespace& space : namespaces_) {
     if (space.gated) {
       shared_.gate.release(space.inode);
+    }
+    if (space.early) {
+      shared_.tc.release(space.inode);
     }
   }
   shared_.maps.release_target(slot_, now);
@@ -467,6 +476,7 @@ void ProtectedTarget::publish(Instant now, std::uint32_t generation) {
   cold_ = false;
 
   Duration deadline{};
+  const bool early = is_early();
   const headgate_target_state& target_state = shared_.maps.target_state(slot_);
   const bool somebody_waits =
       static_cast<std::int64_t>(target_state.waiting_started - target_state.waiting_settled -
@@ -479,6 +489,11 @@ void ProtectedTarget::publish(Instant now, std::uint32_t generation) {
     context.may_defer = defers(endpoint);
     context.refuse =
         context.may_defer && !context.automatic ? HEADGATE_ACTION_DEFER : HEADGATE_ACTION_RESET;
+    context.early = early;
+    if (early && wants_silence(endpoint)) {
+      context.refuse = HEADGATE_ACTION_DROP;
+      context.automatic = context.may_defer = false;
+    }
     context.closes_per_s = closes_per_s_;
     context.somebody_waits = somebody_waits;
     context.observe = published_mode_ != Mode::kEnforce;
@@ -575,7 +590,57 @@ void ProtectedTarget::refresh(Instant now) {
   if (!legacy_settled_) {
     count_legacy();
   }
+  watch_storms(now);
   mark_second(now);
+}
+
+/// Only where silence can be had: storm mode without it would change nothing.
+void ProtectedTarget::watch_storms(Instant now) {
+  const bool wanted = wants_early();
+  for (Endpoint& endpoint : endpoints_) {
+    const std::uint64_t refused = endpoint.last.reset + endpoint.last.dropped;
+    const std::uint32_t bits =
+        refused != endpoint.refused_seen ? shared_.maps.take_source_bits(endpoint.slot) : 0;
+    if (config_.storm && endpoint.config.protocol != Protocol::kUdp && may_be_early()) {
+      const auto outcome = endpoint.storm.update(now, refused - endpoint.refused_seen,
+                                                 estimate_sources(bits, HEADGATE_SOURCE_BITS));
+      if (outcome.changed) {
+        log::info(outcome.storm ? "storm: clients that reconnect in a hot loop get silence"
+                                : "storm is over: refusals have their usual form",
+                  {{"target", config_.name},
+                   {"endpoint", endpoint.config.name},
+                   {"per_source_per_s", endpoint.storm.per_source_per_s()}});
+      }
+    }
+    endpoint.refused_seen = refused;
+  }
+  if (wants_early() != wanted) {
+    look_again_at_ = now;  // attaches or detaches
+  }
+}
+
+bool ProtectedTarget::wants_silence(const Endpoint& endpoint) {
+  return endpoint.config.refuse.form == RefuseForm::kDrop || endpoint.storm.storm();
+}
+
+bool ProtectedTarget::wants_early() const {
+  return std::any_of(endpoints_.begin(), endpoints_.end(), wants_silence);
+}
+
+/// There are hooks for silence, or there may be: nobody has tried.
+bool ProtectedTarget::may_be_early() const {
+  return std::all_of(namespaces_.begin(), namespaces_.end(), [this](const Namespace& space) {
+    return space.host ? shared_.xdp.serves(space.inode)
+                      : shared_.tc.status(space.inode).sys_errno == 0;
+  });
+}
+
+/// Hooks in front of the socket see what comes into all namespaces of this target.
+bool ProtectedTarget::is_early() const {
+  return !namespaces_.empty() &&
+         std::all_of(namespaces_.begin(), namespaces_.end(), [this](const Namespace& space) {
+           return space.host ? shared_.xdp.serves(space.inode) : space.early;
+         });
 }
 
 void ProtectedTarget::look(Instant now) {
@@ -660,6 +725,9 @@ void ProtectedTarget::hold_namespaces() {
     if (space.gated && lost(space)) {
       shared_.gate.release(space.inode);
     }
+    if (space.early && lost(space)) {
+      shared_.tc.release(space.inode);
+    }
   }
   namespaces_.erase(std::remove_if(namespaces_.begin(), namespaces_.end(), lost),
                     namespaces_.end());
@@ -696,6 +764,7 @@ void ProtectedTarget::hold_namespace(const Located::Netns& found) {
                       {{"target", config_.name}, {"reason", held.error().message}});
     }
   }
+  hold_early(*space);
   if (const std::string& others = shared_.gate.look_for_others(space->inode, space->fd.get());
       !others.empty()) {
     log::write_once(log::Level::kWarn, "others " + config_.name, others,
@@ -715,6 +784,33 @@ void ProtectedTarget::hold_namespace(const Located::Netns& found) {
     if (auto diag = SockDiag::open(space->fd.get()); diag) {
       space->diag = std::move(*diag);
     }
+  }
+}
+
+/// tc is there while silence is wanted, and not before: it runs for every packet of the pod.
+void ProtectedTarget::hold_early(Namespace& space) {
+  if (space.host) {
+    return;  // the interfaces of the configuration are the agent's matter
+  }
+  if (!wants_early()) {
+    if (space.early) {
+      shared_.tc.release(space.inode);
+      space.early = false;
+    }
+    return;
+  }
+  if (space.early) {
+    return;
+  }
+  const auto held = shared_.tc.hold(space.inode, space.fd.get());
+  space.early = held.has_value();
+  if (!held) {
+    for (Endpoint& endpoint : endpoints_) {
+      endpoint.storm.reset();
+    }
+    log::write_once(log::Level::kWarn, "tc " + config_.name, held.error().message,
+                    "refusals cannot be silence: they are resets",
+                    {{"target", config_.name}, {"reason", held.error().message}});
   }
 }
 
@@ -926,6 +1022,13 @@ void ProtectedTarget::inherit(const ProtectedTarget& old) {
     }
   }
   decision_.state = old.decision_.state;
+  for (Endpoint& endpoint : endpoints_) {
+    for (const Endpoint& was : old.endpoints_) {
+      if (was.slot == endpoint.slot && config_.storm) {
+        endpoint.storm = was.storm;
+      }
+    }
+  }
 }
 
 // ---------------------------------------------------------------- for people
@@ -996,10 +1099,19 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
     e.in_flight = inputs_[i].activity.in_flight;
     e.in_flight_known = inputs_[i].activity.in_flight_known;
     e.beside_gate = endpoint.beside.connections();
+    e.storm = endpoint.storm.storm();
     out.endpoints.push_back(std::move(e));
   }
   for (const Namespace& space : namespaces_) {
     out.hooks.push_back(shared_.gate.status(space.inode));
+    if (!space.host && wants_early()) {
+      out.hooks.push_back(shared_.tc.status(space.inode));
+    }
+    if (space.host) {
+      for (HookStatus& status : shared_.xdp.status()) {
+        out.hooks.push_back(std::move(status));
+      }
+    }
   }
   out.hooks.push_back(shared_.connections.status(slot_));
   if (wants_payload()) {

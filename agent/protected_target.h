@@ -24,9 +24,12 @@
 #include "agent/dataplane/net.h"
 #include "agent/decision/blast_radius.h"
 #include "agent/decision/live_ages.h"
+#include "agent/decision/storm.h"
 #include "agent/hooks/cgroup_skb.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
+#include "agent/hooks/tc.h"
+#include "agent/hooks/xdp.h"
 #include "agent/outstanding.h"
 #include "agent/recorder.h"
 #include "agent/rest.h"
@@ -45,6 +48,8 @@ struct Shared {
   SockOpsHook& connections;
   CgroupSkbHook& payload;
   NodeConnectsHook& node_connects;
+  TcHook& tc;
+  XdpHook& xdp;
   const NodeAddresses* addresses;  ///< nullptr: not known
   const unsigned& machine_cpus;    ///< 0: not known
   const Measured<double>& load1;   ///< of the node
@@ -113,12 +118,15 @@ class ProtectedTarget {
     double datagram_bytes = 0;        ///< mean of those admitted last; 0 = not known
     Outstanding tickets;
     BesideGate beside;
+    StormWatch storm;
+    std::uint64_t refused_seen = 0;  ///< by `storm`
   };
   struct Namespace {
     std::uint32_t inode = 0;
     UniqueFd fd;
     bool host = false;
     bool gated = false;
+    bool early = false;  ///< tc is attached
     std::unique_ptr<SockDiag> diag;
   };
 
@@ -154,6 +162,12 @@ class ProtectedTarget {
   void exempt_sources();
   void count_legacy();
   [[nodiscard]] bool defers(const Endpoint& endpoint) const;
+  void watch_storms(Instant now);
+  [[nodiscard]] static bool wants_silence(const Endpoint& endpoint);
+  [[nodiscard]] bool wants_early() const;
+  [[nodiscard]] bool may_be_early() const;
+  [[nodiscard]] bool is_early() const;
+  void hold_early(Namespace& space);
   void warn(const std::string& text);
 
   const Duration lease_;

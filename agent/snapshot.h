@@ -47,7 +47,8 @@ struct EndpointSnapshot {
   std::uint64_t in_flight = 0;
   bool in_flight_known = false;
   std::uint64_t beside_gate =
-      0;  ///< connections of the last minute, if none of them was tried here
+      0;               ///< connections of the last minute, if none of them was tried here
+  bool storm = false;  ///< its clients reconnect in a hot loop and get silence
 };
 
 struct TargetSnapshot {
@@ -121,6 +122,8 @@ struct AgentSnapshot {
   std::array<std::uint64_t, 12> tick_lag_histogram{};
   double tick_lag_seconds_sum = 0;
   std::vector<AttachErrors> attach_errors;
+  std::vector<HookStatus> interfaces;  ///< XDP, or what stands in for it
+  std::array<std::uint64_t, HEADGATE_LEFT_COUNT> left_to_socket{};  ///< by enum headgate_left
   double agent_cpu_seconds = 0;
   std::uint64_t agent_resident_bytes = 0;
 };

@@ -76,6 +76,21 @@ Check kernel_check(const SystemFacts& facts) {
   return {"kernel", Severity::kOk, facts.kernel_release, {}, {}};
 }
 
+/// tcx links came with 6.6. Which mode of XDP an interface takes is known only by trying: it stands
+/// in the state of a running agent.
+Check early_check(const SystemFacts& facts) {
+  constexpr Version kTcx{6, 6};
+  const auto version = parse_release(facts.kernel_release);
+  return {"tc and xdp",
+          Severity::kOk,
+          fmt::format("tc by {}; xdp sees only the outer header of VXLAN, Geneve and GRE, pods are "
+                      "gated in their own namespace",
+                      version && !(*version < kTcx) ? "tcx links"
+                                                    : "filters of clsact (no tcx before 6.6)"),
+          {},
+          {}};
+}
+
 Check btf_check(const SystemFacts& facts) {
   return {
       "btf",
@@ -408,6 +423,7 @@ std::vector<Check> diagnose(const SystemFacts& facts) {
   add_capability_checks(facts, checks);
   checks.push_back(memlock_check(facts));
   checks.push_back(bpf_check(facts));
+  checks.push_back(early_check(facts));
   checks.push_back(seccomp_check(facts));
   checks.push_back(lockdown_check(facts));
   checks.push_back(btf_check(facts));

@@ -28,7 +28,7 @@ std::string_view to_string(RefuseForm form) {
 }
 
 bool Config::operator==(const Config& other) const {
-  return mode == other.mode && tick == other.tick && lease == other.lease &&
+  return mode == other.mode && tick == other.tick && lease == other.lease && xdp == other.xdp &&
          targets == other.targets;
 }
 

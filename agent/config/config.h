@@ -158,15 +158,22 @@ struct TargetConfig {
   Probability max_refuse = Probability::always();
   Duration max_refuse_duration{};  ///< 0 = no limit
   ExemptConfig exempt;
+  bool storm = true;  ///< silence for clients that reconnect in a hot loop, where tc or XDP is
   std::vector<EndpointConfig> endpoints;
   Place place;
   bool operator==(const TargetConfig&) const = default;
+};
+
+struct XdpConfig {
+  std::vector<std::string> interfaces;  ///< names, or "auto"; empty = no XDP
+  bool operator==(const XdpConfig&) const = default;
 };
 
 struct Config {
   Mode mode = Mode::kEnforce;
   Duration tick = std::chrono::milliseconds(100);
   Duration lease = std::chrono::seconds(1);
+  XdpConfig xdp;
   std::vector<TargetConfig> targets;
   std::string source;      ///< file it was read from; empty = made from the command line
   std::uint64_t hash = 0;  ///< FNV-1a of the text

@@ -51,20 +51,6 @@ RefuseForm refuse_form_of(std::string_view word) {
   return RefuseForm::kGrpcExhausted;
 }
 
-/// What to write instead of a form whose hook is not built yet; empty = it is built.
-std::string_view refuse_instead(RefuseForm form) {
-  switch (form) {
-    case RefuseForm::kAuto:
-    case RefuseForm::kReset:
-    case RefuseForm::kDefer:
-    case RefuseForm::kHttp429:
-    case RefuseForm::kHttp503:
-    case RefuseForm::kGrpcExhausted: return {};
-    case RefuseForm::kDrop: return "defer";
-  }
-  return {};
-}
-
 /// Empty = the form can be used with the protocol; else what can.
 std::string_view refuse_mismatch(RefuseForm form, Protocol protocol) {
   if (protocol == Protocol::kUdp && form != RefuseForm::kReset && form != RefuseForm::kAuto) {
@@ -96,6 +82,7 @@ class ConfigReader {
   void read_memory(const Map& target, MemoryConfig& out);
   void read_exempt(const Map& target, TargetConfig& out);
   void read_sources(const Map& exempt, ExemptConfig& out);
+  void read_xdp(const Map& root, XdpConfig& out);
   void read_endpoint(const YamlNode& node, const std::string& path, TargetConfig& out);
   void read_refuse(const Map& endpoint, EndpointConfig& out);
   [[nodiscard]] std::vector<PortRange> read_ports(const Map& endpoint);
@@ -133,6 +120,7 @@ void ConfigReader::read(const YamlNode& root, Config& out) {
                     format_duration(out.lease), format_duration(out.tick),
                     format_duration(2 * out.tick)));
   }
+  read_xdp(*map, out.xdp);
   const std::vector<YamlNode>* targets = reader_.list(*map, "targets");
   if (targets == nullptr) {
     return;
@@ -146,6 +134,22 @@ void ConfigReader::read(const YamlNode& root, Config& out) {
     read_target((*targets)[i], fmt::format("targets[{}]", i), out);
   }
   check_overlap(reader_, out, endpoint_paths_);
+}
+
+void ConfigReader::read_xdp(const Map& root, XdpConfig& out) {
+  const auto map = reader_.map(root, "xdp");
+  if (!map) {
+    return;
+  }
+  for (auto& [value, item, path] : reader_.values(*map, "interfaces")) {
+    if (std::find(out.interfaces.begin(), out.interfaces.end(), value.text) !=
+        out.interfaces.end()) {
+      reader_.error(item->place, path, value.text,
+                    fmt::format("'{}' stands in the list twice", value.text));
+      continue;
+    }
+    out.interfaces.push_back(std::move(value.text));
+  }
 }
 
 void ConfigReader::read_target(const YamlNode& node, const std::string& path, Config& config) {
@@ -181,6 +185,9 @@ void ConfigReader::read_target(const YamlNode& node, const std::string& path, Co
   read_memory(*map, target.memory);
   reader_.share(*map, "max_refuse", target.max_refuse);
   reader_.duration(*map, "max_refuse_duration", target.max_refuse_duration);
+  if (const auto v = reader_.value(*map, "storm")) {
+    target.storm = v->text != "off";
+  }
   if (const std::vector<YamlNode>* endpoints = reader_.list(*map, "endpoints")) {
     if (endpoints->empty()) {
       reader_.error(map->place_of("endpoints"), map->path_of("endpoints"), "[]",
@@ -503,9 +510,6 @@ void ConfigReader::read_refuse(const Map& endpoint, EndpointConfig& out) {
     reader_.error(node->place, path, std::string(word),
                   fmt::format("'{}' does not go with protocol {}; allowed: {}", word,
                               to_string(out.protocol), fitting));
-  } else if (const auto instead = refuse_instead(out.refuse.form); !instead.empty()) {
-    reader_.error(node->place, path, std::string(word),
-                  fmt::format("'{}' is not built yet; use {}", word, instead));
   }
 }
 

@@ -212,6 +212,7 @@ Tree tree_of(const TargetConfig& target) {
   out.put("memory", std::move(memory));
   out.put("max_refuse", number(target.max_refuse.value()));
   out.put("max_refuse_duration", duration(target.max_refuse_duration));
+  out.put("storm", text(target.storm ? "auto" : "off"));
   Tree exempt = Tree::of(Tree::Kind::kMap);
   if (target.exempt.sources) {
     exempt.put("sources", texts(*target.exempt.sources));
@@ -233,6 +234,11 @@ Tree tree_of(const Config& config) {
   out.put("mode", text(to_string(config.mode)));
   out.put("tick", duration(config.tick));
   out.put("lease", duration(config.lease));
+  if (!config.xdp.interfaces.empty()) {
+    Tree xdp = Tree::of(Tree::Kind::kMap);
+    xdp.put("interfaces", texts(config.xdp.interfaces));
+    out.put("xdp", std::move(xdp));
+  }
   Tree targets = Tree::of(Tree::Kind::kList);
   for (const TargetConfig& target : config.targets) {
     targets.items.push_back(tree_of(target));

@@ -403,6 +403,13 @@ constexpr std::array kTargetFields{
           .fallback = "0s",
           .minimum = 0,
           .maximum = 86400},
+    Field{.key = "storm",
+          .shape = Shape::kWord,
+          .doc = "auto: clients that reconnect in a hot loop (more than 10 refusals a second and "
+                 "source) get silence instead of a reset, which makes their kernels wait; off: "
+                 "never.",
+          .fallback = "auto",
+          .words = kAutoOff},
     Field{
         .key = "exempt", .shape = Shape::kMap, .doc = "Who is never refused.", .map = &kExemptSpec},
     Field{.key = "endpoints",
@@ -416,6 +423,21 @@ constexpr std::array kTargetFields{
 constexpr MapSpec kTargetSpec{.path = "targets[]", .fields = kTargetFields};
 
 namespace {
+constexpr Field kInterfaceItem{
+    .key = "",
+    .shape = Shape::kText,
+    .doc = "An interface of the host, or auto: those that a default route leads through.",
+    .pattern = "^[^\\s/:]{1,15}$",
+    .allowed = "the name of an interface, such as enp1s0, or auto"};
+constexpr std::array kXdpFields{
+    Field{.key = "interfaces",
+          .shape = Shape::kList,
+          .doc = "Interfaces that traffic comes in by; never a pod's veth.",
+          .required = true,
+          .maximum = 64,
+          .element = &kInterfaceItem},
+};
+constexpr MapSpec kXdpSpec{.path = "xdp", .fields = kXdpFields};
 constexpr Field kTargetItem{
     .key = "", .shape = Shape::kMap, .doc = "One target.", .map = &kTargetSpec};
 constexpr std::array kRootFields{
@@ -441,6 +463,11 @@ constexpr std::array kRootFields{
           .fallback = "1s",
           .minimum = 0.02,
           .maximum = 60},
+    Field{.key = "xdp",
+          .shape = Shape::kMap,
+          .doc = "Refuse at the network card what is sent to targets in the host's namespace "
+                 "(hostNetwork, systemd units): for floods. Off when left out.",
+          .map = &kXdpSpec},
     Field{.key = "targets",
           .shape = Shape::kList,
           .doc = "What is protected.",

@@ -94,6 +94,7 @@ headgate_endpoint_policy make_endpoint_policy(const EndpointDecision& endpoint,
   headgate_endpoint_policy policy{};
   policy.flags = armed(endpoint, decision, context.max_refuse);
   if (context.observe) policy.flags |= HEADGATE_OBSERVE;
+  if (context.early) policy.flags |= HEADGATE_JUDGE_EARLY;
   if (context.tickets_settled) policy.flags |= HEADGATE_TICKETS_SETTLED;
   if (context.exempt_node) policy.flags |= HEADGATE_EXEMPT_NODE;
   if (context.exempt_sources) policy.flags |= HEADGATE_EXEMPT_SOURCES;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/targets/locate.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -222,6 +223,23 @@ std::string find_namespace_root(const Proc& proc, const Hierarchy& hierarchy) {
 }
 
 }  // namespace
+
+UniqueFd Locator::open_host_netns() const {
+  std::vector<int> pids = proc_.pids();
+  pids.insert(pids.begin(), 2);
+  for (const int pid : pids) {
+    if (proc_.netns(pid) != host_netns_inode_) {
+      continue;
+    }
+    UniqueFd fd(
+        ::open(fmt::format("{}/{}/ns/net", proc_.root(), pid).c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat st {};
+    if (fd && ::fstat(fd.get(), &st) == 0 && st.st_ino == host_netns_inode_) {
+      return fd;
+    }
+  }
+  return {};
+}
 
 Locator::Locator(Hierarchy hierarchy, std::string proc_root)
     : hierarchy_(std::move(hierarchy)),

@@ -9,6 +9,7 @@
 
 #include "headgate/result.h"
 
+#include "agent/base/unique_fd.h"
 #include "agent/cgroup/hierarchy.h"
 #include "agent/config/config.h"
 #include "agent/targets/proc.h"
@@ -61,6 +62,8 @@ class Locator {
   [[nodiscard]] const Proc& proc() const { return proc_; }
   /// 0 = it could not be told from any process.
   [[nodiscard]] std::uint32_t host_netns_inode() const { return host_netns_inode_; }
+  /// The same, open for setns(2); not valid where no process of it may be entered.
+  [[nodiscard]] UniqueFd open_host_netns() const;
 
   static constexpr std::size_t kMaxPids = 4096;
   static constexpr std::size_t kPidsPerNamespace = 16;

@@ -297,9 +297,12 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
   Family beside = gauge("headgate_connections_beside_gate",
                         "Connections established in the last minute in which the gate saw no try: "
                         "something leads them past it.");
+  Family storm =
+      gauge("headgate_storm", "1 while clients that reconnect in a hot loop get silence.");
   for (const auto& [target, label] : targets) {
     for (const EndpointSnapshot& endpoint : target.endpoints) {
       const Labels labels{{"target", label}, {"endpoint", endpoint.name}};
+      storm.add(labels, endpoint.storm);
       if (target.state != State::kUnknown) {
         const bool circuit = (endpoint.policy.flags & HEADGATE_ARM_CIRCUIT) != 0;
         admit.add(labels, circuit ? 0.0 : endpoint.decision.admit.value());
@@ -313,6 +316,7 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
   out.add(std::move(admit));
   out.add(std::move(in_flight));
   out.add(std::move(beside));
+  out.add(std::move(storm));
 }
 
 /// The limit is known, or known not to exist.
@@ -378,7 +382,7 @@ void add_levels(Families& out, std::span<const Named> targets) {
 
 constexpr std::array kModes{Mode::kEnforce, Mode::kObserve, Mode::kOff};
 
-void add_targets(Families& out, std::span<const Named> targets) {
+void add_targets(Families& out, std::span<const Named> targets, const AgentSnapshot& snapshot) {
   Family state = gauge("headgate_state", "State of the target: 1 for the one it is in.");
   Family mode = gauge("headgate_target_mode", "Mode of the target: 1 for the one in force.");
   Family present = gauge("headgate_target_present", "1 while the target's cgroup exists.");
@@ -413,6 +417,16 @@ void add_targets(Families& out, std::span<const Named> targets) {
                 true);
     }
   }
+  for (const HookStatus& hook : snapshot.interfaces) {
+    const std::string prog_id = fmt::format("{}", hook.program_id);
+    hooks.add({{"target", ""},
+               {"hook", hook.hook},
+               {"where", hook.where},
+               {"mode", hook.mode},
+               {"variant", hook.variant},
+               {"prog_id", prog_id}},
+              true);
+  }
   for (Family* family : {&state, &mode, &present, &age, &lease, &waiting, &hooks}) {
     out.add(std::move(*family));
   }
@@ -438,6 +452,14 @@ void add_errors(Families& out, const AgentSnapshot& snapshot) {
     attach.add({{"hook", errors.hook}, {"errno", name}}, errors.count);
   }
   out.add(std::move(attach));
+  Family left = counter("headgate_packets_left_total",
+                        "Packets that tc and XDP left to the socket's gate without looking for "
+                        "their endpoint.");
+  for (std::size_t why = 0; why < snapshot.left_to_socket.size(); ++why) {
+    left.add({{"reason", to_string(static_cast<headgate_left>(why))}},
+             snapshot.left_to_socket[why]);
+  }
+  out.add(std::move(left));
   out.one("headgate_map_update_errors_total", "Policies that could not be stored in the kernel.",
           MetricType::Counter, static_cast<double>(snapshot.map_update_errors));
   out.one("headgate_orphans_removed_total", "Pins and slots of targets that are gone, removed.",
@@ -554,7 +576,7 @@ std::string to_metrics(const AgentSnapshot& snapshot) {
     add_pods(out, *snapshot.pods);
   }
   add_agent(out, snapshot);
-  add_targets(out, targets);
+  add_targets(out, targets, snapshot);
   add_levels(out, targets);
   add_verdicts(out, targets);
   add_endpoints(out, targets);

@@ -204,6 +204,7 @@ json endpoint(const EndpointSnapshot& e, bool lease_valid) {
           {"reason", to_string(reason)},
           {"in_flight", e.in_flight_known ? json(e.in_flight) : json(nullptr)},
           {"beside_gate", e.beside_gate},
+          {"storm", e.storm},
           {"policy", endpoint_policy(e.policy)},
           {"counters", counters(e.counters)},
           {"rates_per_second", counters(e.rates)}};
@@ -367,6 +368,16 @@ std::string to_state_json(const AgentSnapshot& s) {
   }
   state["attach_errors"] = std::move(attach);
   state["pods"] = pods(s);
+  json interfaces = json::array();
+  for (const HookStatus& interface : s.interfaces) {
+    interfaces.push_back(hook(interface));
+  }
+  state["interfaces"] = std::move(interfaces);
+  json left = json::object();
+  for (std::size_t why = 0; why < s.left_to_socket.size(); ++why) {
+    left[std::string(to_string(static_cast<headgate_left>(why)))] = s.left_to_socket[why];
+  }
+  state["left_to_socket"] = std::move(left);
   json targets = json::array();
   for (const TargetSnapshot& t : s.targets) {
     targets.push_back(target(t, s.lease));

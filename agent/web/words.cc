@@ -51,6 +51,16 @@ std::string_view to_string(headgate_reason reason) {
   return "?";
 }
 
+std::string_view to_string(headgate_left why) {
+  switch (why) {
+    case HEADGATE_LEFT_FRAGMENT: return "fragment";
+    case HEADGATE_LEFT_DEEP: return "deep";
+    case HEADGATE_LEFT_MALFORMED: return "malformed";
+    case HEADGATE_LEFT_COUNT: break;
+  }
+  return "?";
+}
+
 std::string_view to_string(headgate_action action) {
   switch (action) {
     case HEADGATE_ACTION_RESET: return "reset";

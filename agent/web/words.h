@@ -12,6 +12,7 @@ namespace headgate::web {
 // The words for the enums of bpf_abi.h: label values and JSON, so they are an interface.
 [[nodiscard]] std::string_view to_string(headgate_reason reason);
 [[nodiscard]] std::string_view to_string(headgate_action action);
+[[nodiscard]] std::string_view to_string(headgate_left why);
 
 /// "EPERM" for 1; "errno 9999" for what has no name.
 [[nodiscard]] std::string errno_name(int sys_errno);

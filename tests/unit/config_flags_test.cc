@@ -178,6 +178,7 @@ targets:
       live_budget: auto
     max_refuse: 1
     max_refuse_duration: 0s
+    storm: auto
     exempt:
       rate: 20
       paths: []

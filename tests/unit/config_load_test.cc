@@ -118,7 +118,7 @@ TEST(ConfigLoad, WrittenDefaultsChangeNothing) {
                       target("    capacity: {cpu: auto, memory: auto}\n"
                              "    strategy: adaptive\n    target: 0.9\n"
                              "    memory: {shed: 0.8, open: 0.92, close: 0.87, live_budget: auto}\n"
-                             "    max_refuse: 1\n    max_refuse_duration: 0s\n"
+                             "    max_refuse: 1\n    max_refuse_duration: 0s\n    storm: auto\n"
                              "    exempt: {rate: 20, paths: []}\n"
                              "    endpoints: [{name: tcp-80, port: 80, protocol: tcp, "
                              "criticality: critical, floor: 0, refuse: reset}]\n")));

@@ -64,7 +64,7 @@ const std::string kPorts =
     "; allowed: a port from 1 to 65535, a range such as 4317-4318, or a list of them";
 const std::string kTargetKeys =
     "Allowed here: name, match, capacity, mode, strategy, target, memory, max_refuse, "
-    "max_refuse_duration, exempt, endpoints";
+    "max_refuse_duration, storm, exempt, endpoints";
 
 std::vector<Case> cases() {
   return {
