@@ -12,3 +12,9 @@ add_executable(payload_bench ${CMAKE_CURRENT_LIST_DIR}/payload_bench.cc)
 target_link_libraries(payload_bench PRIVATE
   headgate_options headgate_hooks headgate_net_lab PkgConfig::LIBBPF GTest::gtest Threads::Threads)
 set_target_properties(payload_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+# ns per frame in front of the socket layer. Needs root; compares with xdp-filter where it is.
+add_executable(early_bench ${CMAKE_CURRENT_LIST_DIR}/early_bench.cc
+  ${PROJECT_SOURCE_DIR}/tests/support/frames.cc)
+target_link_libraries(early_bench PRIVATE
+  headgate_options headgate_dataplane headgate_bpf_skeleton Threads::Threads)
+set_target_properties(early_bench PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
