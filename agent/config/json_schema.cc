@@ -63,7 +63,7 @@ Json strategy_schema(std::span<const StrategyInfo> strategies) {
   Json parts = Json::array();
   bool hybrid = false;
   for (const StrategyInfo& info : strategies) {
-    if (!info.built || info.simulated_only) {
+    if (!info.built) {
       continue;
     }
     if (info.name == "hybrid") {
@@ -75,7 +75,7 @@ Json strategy_schema(std::span<const StrategyInfo> strategies) {
   }
   out["anyOf"].push_back({{"anyOf", std::move(names)}});
   for (const StrategyInfo& info : strategies) {
-    if (!info.built || info.simulated_only || info.name == "hybrid") {
+    if (!info.built || info.name == "hybrid") {
       continue;
     }
     out["anyOf"].push_back(params_schema(info, /*fixed_name=*/true, strategies));

@@ -197,6 +197,7 @@ void ConfigReader::read_target(const YamlNode& node, const std::string& path, Co
       read_endpoint((*endpoints)[i], fmt::format("{}[{}]", map->path_of("endpoints"), i), target);
     }
   }
+  check_strategy_sees(reader_, strategies_, map->path_of("strategy"), target);
   read_exempt(*map, target);
   config.targets.push_back(std::move(target));
 }

@@ -44,17 +44,10 @@ const StrategyInfo* StrategyReader::strategy_named(const std::string& name, Plac
                       fmt::format("strategy '{}' is not built yet; use {}", name, info.instead));
         return nullptr;
       }
-      if (info.simulated_only) {
-        reader_.error(place, path, name,
-                      fmt::format("strategy '{}' runs in the simulator only: what it judges by is "
-                                  "not seen on a real target yet; use {}",
-                                  name, info.instead));
-        return nullptr;
-      }
       return &info;
     }
     names.push_back(info.name);
-    if (info.built && !info.simulated_only) {
+    if (info.built) {
       built.push_back(info.name);
     }
   }
@@ -257,6 +250,27 @@ void StrategyReader::read_parts(const YamlNode& node, const std::string& path,
 }
 
 }  // namespace
+
+void check_strategy_sees(Reader& reader, std::span<const StrategyInfo> strategies,
+                         const std::string& path, const TargetConfig& target) {
+  const bool seen = std::any_of(
+      target.endpoints.begin(), target.endpoints.end(), [](const EndpointConfig& endpoint) {
+        return endpoint.protocol == Protocol::kHttp && refuses_requests(endpoint.refuse.form);
+      });
+  const StrategyConfig& strategy = target.strategy;
+  for (const StrategyInfo& info : strategies) {
+    const auto& parts = strategy.params.parts;
+    const bool used = info.name == strategy.name ||
+                      std::find(parts.begin(), parts.end(), info.name) != parts.end();
+    if (used && info.needs_requests && !seen) {
+      reader.error(strategy.place, path, std::string(info.name),
+                   fmt::format("strategy '{}' judges by how long requests take, which is seen on "
+                               "endpoints with protocol: http and refuse: 429 or 503; give the "
+                               "target one, or use {}",
+                               info.name, info.instead));
+    }
+  }
+}
 
 void read_strategy(Reader& reader, std::span<const StrategyInfo> strategies, const YamlNode& node,
                    const std::string& path, StrategyConfig& out) {

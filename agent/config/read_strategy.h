@@ -17,4 +17,8 @@ namespace headgate {
 void read_strategy(Reader& reader, std::span<const StrategyInfo> strategies, const YamlNode& node,
                    const std::string& path, StrategyConfig& out);
 
+/// Whether what the strategy judges by is seen on the target's endpoints. After all else of it.
+void check_strategy_sees(Reader& reader, std::span<const StrategyInfo> strategies,
+                         const std::string& path, const TargetConfig& target);
+
 }  // namespace headgate

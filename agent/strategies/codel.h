@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "headgate/strategy.h"
+
+#include "agent/strategies/rolling.h"
 
 namespace headgate {
 
@@ -24,16 +29,24 @@ class AdaptiveCodel {
   Instant empty_at_{};  ///< the epoch: a queue that was never empty is a standing one
 };
 
-/// What the registry makes for `codel`. Its decision admits everything: whoever has the queue (the
-/// simulator) asks queue() for each request.
+/// What the registry makes for `codel`. Whoever has the queue (the simulator) asks queue() for each
+/// request, and the decision admits everything; on a real target, where requests are seen but not
+/// the queue, it caps those in flight.
 class Codel final : public Strategy {
  public:
-  Codel(Duration target, Duration interval) : queue_(target, interval) {}
+  Codel(Duration target, Duration interval);
   void decide(const StrategyInput& in, Decision& out) override;
   [[nodiscard]] AdaptiveCodel& queue() { return queue_; }
+  [[nodiscard]] std::vector<Threshold> internals() const override;
 
  private:
   AdaptiveCodel queue_;
+  Duration target_;
+  Duration interval_;
+  Rolling completions_;
+  Rolling least_;  ///< smallest response time of each tick
+  std::optional<Instant> empty_at_;
+  double limit_ = 0;  ///< 0 = not in force
 };
 
 }  // namespace headgate

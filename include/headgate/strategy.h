@@ -49,6 +49,8 @@ struct EndpointInput {
   Criticality criticality = Criticality::kCritical;
   Probability floor{};  ///< share of its demand that is never taken away by thinning
   bool tcp = true;
+  /// Its attempts are requests on live connections: admitted is established, answered is closed.
+  bool requests = false;
   EndpointActivity activity;
 };
 
@@ -138,9 +140,11 @@ struct StrategyInfo {
   std::string_view doc;
   std::span<const ParamSpec> params;
   bool takes_points = false;
-  bool built = true;            ///< false: known to the schema, its law is not built yet
-  bool simulated_only = false;  ///< its inputs are seen by no hook yet: not for a real target
-  std::string_view instead{};   ///< for those two: what to use
+  bool built = true;  ///< false: known to the schema, its law is not built yet
+  /// It judges by how long requests take: on a real target only where those of HTTP/1.1 are seen
+  /// and refused one by one.
+  bool needs_requests = false;
+  std::string_view instead{};  ///< for those two: what to use
   std::unique_ptr<Strategy> (*make)(const Params& params) = nullptr;
   /// What is wrong between the values given (each is in its own range): a sentence for the
   /// configuration's error that names the parameters; empty = nothing.

@@ -191,7 +191,7 @@ TEST(ConfigSchema, TheShippedFilesPassCheckAndSchema) {
 
 TEST(ConfigSchema, TheDefaultsOfTheLawsAreInOrder) {
   for (const StrategyInfo& info : strategies()) {
-    if (!info.built || info.simulated_only || info.name == "hybrid") {
+    if (!info.built || info.needs_requests || info.name == "hybrid") {
       continue;
     }
     const LoadedConfig loaded = load_config(

@@ -65,8 +65,8 @@ inline std::span<const StrategyInfo> strategy_table() {
     table[4].name = "hybrid";
     table[4].doc = "First hit.";
     table[5].name = "codel";
-    table[5].doc = "In the simulator.";
-    table[5].simulated_only = true;
+    table[5].doc = "Judges by requests.";
+    table[5].needs_requests = true;
     table[5].instead = "graded";
     table[6].name = "oracle";
     table[6].doc = "Not built.";

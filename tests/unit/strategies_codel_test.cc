@@ -45,7 +45,7 @@ TEST(Codel, HasTheQueueOfItsParameters) {
 
 TEST(Codel, AdmitsEverythingOnARealTargetAndSaysWhy) {
   const StrategyInfo* info = find_strategy("codel");
-  EXPECT_TRUE(info->simulated_only);
+  EXPECT_TRUE(info->needs_requests);
   EXPECT_TRUE(find_strategy(info->instead)->built);
   const auto law = make_strategy("codel");
   Ticks ticks(*law);
@@ -54,6 +54,37 @@ TEST(Codel, AdmitsEverythingOnARealTargetAndSaysWhy) {
   EXPECT_EQ(ticks.decision.why,
             "codel: how long requests wait is not seen, everything is admitted");
   EXPECT_EQ(ticks.admit(), 1.0);
+  EXPECT_EQ(ticks.decision.connections_max, 0U);
+}
+
+/// Requests of one route: so many answered a tick, after this time.
+Ticks& requests(Ticks& ticks, std::uint64_t in_flight, std::uint64_t responses, double response_s) {
+  ticks.endpoints[0].requests = true;
+  return ticks.traffic(responses, in_flight, responses, response_s).cpu(0.9);
+}
+
+TEST(Codel, LimitsWhatIsInFlightWhileTheQueueStands) {
+  const auto law = make_strategy("codel");
+  Ticks ticks(*law);
+  requests(ticks, 2, 100, 0.002).run(20);  // 1000/s in 2 ms
+  EXPECT_EQ(ticks.decision.state, State::kNormal);
+  EXPECT_EQ(ticks.decision.connections_max, 0U);
+  requests(ticks, 60, 100, 0.06).run(1);  // 58 ms of it in the queue
+  EXPECT_EQ(ticks.decision.connections_max, 0U) << "for 100 ms it may be";
+  requests(ticks, 60, 100, 0.06).run(2);
+  EXPECT_EQ(ticks.decision.state, State::kShedding);
+  EXPECT_EQ(ticks.decision.connections_max, 7U) << "1000/s x (2 ms + 5 ms)";
+  requests(ticks, 3, 100, 0.003).run(1);
+  EXPECT_EQ(ticks.decision.state, State::kNormal) << "the queue was empty";
+  EXPECT_EQ(ticks.decision.connections_max, 0U);
+}
+
+TEST(Codel, AdmitsAllWhereNothingWaits) {
+  const auto law = make_strategy("codel");
+  Ticks ticks(*law);
+  requests(ticks, 200, 100, 0.2).run(100);
+  EXPECT_EQ(ticks.decision.connections_max, 0U) << "slow is not queued";
+  requests(ticks, 0, 0, 0).run(10);
   EXPECT_EQ(ticks.decision.connections_max, 0U);
 }
 

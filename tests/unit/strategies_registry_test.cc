@@ -23,7 +23,7 @@ TEST(Registry, MakesWhatIsBuiltAndNamesABuiltOneForTheRest) {
     EXPECT_FALSE(info.doc.empty()) << info.name;
     if (info.built) {
       EXPECT_NE(make_strategy(info.name), nullptr) << info.name;
-      EXPECT_EQ(info.instead.empty(), !info.simulated_only) << info.name;
+      EXPECT_EQ(info.instead.empty(), !info.needs_requests) << info.name;
     } else {
       EXPECT_EQ(info.make, nullptr) << info.name;
       const StrategyInfo* instead = find_strategy(info.instead);

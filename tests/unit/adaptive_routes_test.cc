@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// adaptive on the requests of a port's routes, which cost differently: what it learns of each, and
+// who is served when not all can be.
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "agent/signals/signals.h"
+#include "closed_loop_model.h"
+#include "strategy_harness.h"
+
+namespace headgate {
+namespace {
+
+using test::Chance;
+using test::make_strategy;
+
+struct Route {
+  Criticality criticality = Criticality::kCritical;
+  double floor = 0;
+  double per_request_s = 0;
+  double per_kb_s = 0;
+  double kb = 0;  ///< mean size; half of it to one and a half
+  double per_s = 0;
+};
+
+struct Outcome {
+  double offered = 0, admitted = 0;
+  [[nodiscard]] double share() const { return offered > 0 ? admitted / offered : 1; }
+};
+
+/// A server of half a core that works off what the gate lets in, in order, in steps of ten
+/// milliseconds; the gate as the kernel has it: error diffusion, then the bucket of the target.
+/// Endpoint 0 is the port: all its connections carry requests, so it sees nothing.
+class Server {
+ public:
+  explicit Server(std::vector<Route> routes) : routes_(std::move(routes)) {
+    inputs_.resize(routes_.size() + 1);
+    decision_.endpoints.resize(inputs_.size());
+    shares_.resize(routes_.size());
+    inputs_[0].activity.in_flight_known = inputs_[0].activity.responses_known = true;
+    for (std::size_t i = 0; i < routes_.size(); ++i) {
+      inputs_[i + 1].criticality = routes_[i].criticality;
+      inputs_[i + 1].floor = Probability::refusing(routes_[i].floor);
+      inputs_[i + 1].requests = true;
+    }
+  }
+  std::vector<Route>& routes() { return routes_; }
+
+  /// What came of each route's requests in this time.
+  std::vector<Outcome> run(double for_s) {
+    std::vector<Outcome> out(routes_.size());
+    for (int step = 0; step < static_cast<int>(for_s * 100); ++step) {
+      arrive(out);
+      serve();
+      now_s_ += 0.01;
+      if (++steps_ % 10 == 0) tick();
+    }
+    return out;
+  }
+  [[nodiscard]] double internal(const std::string& name) const {
+    for (const auto& [key, value] : strategy_->internals()) {
+      if (key == name) return value;
+    }
+    ADD_FAILURE() << "no internal " << name;
+    return 0;
+  }
+  /// CPU-seconds of a request of the route at its mean size, as learned.
+  [[nodiscard]] double learned_s(std::size_t route) const {
+    const std::string n = std::to_string(route + 1);
+    return internal("g") *
+           (internal("c" + n + "_s") + internal("d" + n + "_s_per_KB") * routes_[route].kb);
+  }
+  [[nodiscard]] double work_s(std::size_t route) const {
+    return routes_[route].per_request_s + routes_[route].per_kb_s * routes_[route].kb;
+  }
+
+ private:
+  struct Job {
+    std::size_t route;
+    double left_s;
+  };
+
+  void arrive(std::vector<Outcome>& out) {
+    for (std::size_t i = 0; i < routes_.size(); ++i) {
+      const Route& route = routes_[i];
+      for (double t = chance_.exponential() / route.per_s; t < 0.01;
+           t += chance_.exponential() / route.per_s) {
+        const double kb = route.kb * (0.5 + chance_.uniform());
+        EndpointActivity& a = inputs_[i + 1].activity;
+        const auto bytes = static_cast<std::uint64_t>(kb * kBytesPerKb);
+        ++a.offered;
+        a.offered_bytes += bytes;
+        out[i].offered += 1;
+        if (!admits(i, now_s_ + t, kb)) {
+          ++a.refused;
+          continue;
+        }
+        ++a.admitted;
+        ++a.established;
+        a.admitted_bytes += bytes;
+        out[i].admitted += 1;
+        queue_.push_back(
+            {i, (route.per_request_s + route.per_kb_s * kb) * (0.5 + chance_.uniform())});
+      }
+    }
+  }
+
+  bool admits(std::size_t i, double at_s, double kb) {
+    const EndpointDecision& gate = decision_.endpoints[i + 1];
+    const std::uint64_t before = shares_[i];
+    shares_[i] += gate.admit.q32();
+    if (before >> 32U == shares_[i] >> 32U) return false;
+    if (gate.depth_s <= 0) return true;
+    const double charge_s = gate.charge_request_s + gate.charge_kb_s * std::floor(kb);
+    owed_until_s_ = std::max(at_s, std::min(owed_until_s_, at_s + 10 * gate.depth_s));
+    if (owed_until_s_ - at_s > gate.depth_s) return false;
+    owed_until_s_ += charge_s;
+    return true;
+  }
+
+  void serve() {
+    double room_s = kCores * 0.01;
+    while (room_s > 0 && !queue_.empty()) {
+      const double slice_s = std::min(room_s, queue_.front().left_s);
+      room_s -= slice_s;
+      usage_s_ += slice_s;
+      queue_.front().left_s -= slice_s;
+      if (queue_.front().left_s > 1e-9) break;
+      EndpointActivity& a = inputs_[queue_.front().route + 1].activity;
+      ++a.closed;
+      ++a.responses;
+      queue_.pop_front();
+    }
+  }
+
+  void tick() {
+    Sample sample;
+    sample.at = Instant(std::chrono::milliseconds(1'000'000 + 10 * steps_));
+    sample.cpu_usage_ns = static_cast<std::uint64_t>(usage_s_ * 1e9);
+    sample.limits.cpu_cores = kCores;
+    sample.limits.cpu_source = LimitSource::kOwn;
+    sample.limits.memory_bytes = Unknown::kNoLimit;
+    const Signals& signals = deriver_.update(sample, std::chrono::seconds(1));
+    for (std::size_t i = 0; i < routes_.size(); ++i) {
+      EndpointActivity& a = inputs_[i + 1].activity;
+      a.sizes_known = a.in_flight_known = a.responses_known = true;
+      a.in_flight = static_cast<std::uint64_t>(std::count_if(
+          queue_.begin(), queue_.end(), [&](const Job& job) { return job.route == i; }));
+    }
+    decision_.reset();
+    strategy_->decide({.signals = signals, .endpoints = inputs_}, decision_);
+    for (std::size_t i = 0; i < routes_.size(); ++i) inputs_[i + 1].activity = {};
+  }
+
+  static constexpr double kCores = 0.5;
+  std::vector<Route> routes_;
+  std::unique_ptr<Strategy> strategy_ = make_strategy("adaptive");
+  std::vector<EndpointInput> inputs_;
+  Decision decision_;
+  SignalDeriver deriver_;
+  Chance chance_{7};
+  std::deque<Job> queue_;
+  std::vector<std::uint64_t> shares_;
+  double owed_until_s_ = 0;
+  double usage_s_ = 0;
+  double now_s_ = 1000;
+  long steps_ = 0;
+};
+
+/// Two routes of which the first is cheap and critical, the second dear and sheddable: together at
+/// 0.6 of the half core.
+std::vector<Route> cheap_and_dear() {
+  return {{.criticality = Criticality::kCritical,
+           .floor = 0.5,
+           .per_request_s = 0.0005,
+           .per_kb_s = 0.0001,
+           .kb = 5,
+           .per_s = 150},
+          {.criticality = Criticality::kSheddable,
+           .per_request_s = 0.001,
+           .per_kb_s = 0.0001,
+           .kb = 40,
+           .per_s = 30}};
+}
+
+TEST(AdaptiveRoutes, LearnsTheCostOfEachRoute) {
+  Server server(cheap_and_dear());
+  for (int i = 0; i < 30; ++i) {
+    // Rates that do not move together, as those of two routes never do.
+    server.routes()[0].per_s = 100 + 100 * ((i * 7) % 5) / 4.0;
+    server.routes()[1].per_s = 15 + 25 * ((i * 3) % 4) / 3.0;
+    server.run(2);
+  }
+  for (std::size_t route = 0; route < 2; ++route) {
+    EXPECT_NEAR(server.learned_s(route), server.work_s(route), 0.2 * server.work_s(route)) << route;
+  }
+}
+
+TEST(AdaptiveRoutes, RefusesNobodyAtThreeQuarters) {
+  Server server(cheap_and_dear());
+  server.routes()[0].per_s *= 1.25;
+  server.routes()[1].per_s *= 1.25;
+  server.run(10);
+  const auto outcome = server.run(60);
+  EXPECT_GE(outcome[0].share(), 0.995);
+  EXPECT_GE(outcome[1].share(), 0.98);
+}
+
+TEST(AdaptiveRoutes, TheCriticalRouteIsServedInFullWhileTheOtherIsRefused) {
+  Server server(cheap_and_dear());
+  server.run(20);
+  server.routes()[1].per_s *= 6;  // dear ones alone are 1.8 times the capacity
+  server.run(3);
+  const auto outcome = server.run(30);
+  EXPECT_GE(outcome[0].share(), 0.99);
+  EXPECT_LE(outcome[1].share(), 0.6);
+  const double done_s =
+      outcome[0].admitted * server.work_s(0) + outcome[1].admitted * server.work_s(1);
+  EXPECT_GE(done_s, 0.8 * 0.5 * 30) << "what is left goes to the sheddable one";
+}
+
+TEST(AdaptiveRoutes, AFloorHoldsAmongRoutesOfOneClass) {
+  auto routes = cheap_and_dear();
+  routes[1].criticality = Criticality::kCritical;
+  Server server(routes);
+  server.run(20);
+  server.routes()[0].per_s *= 4;
+  server.routes()[1].per_s *= 4;  // 2.4 times the capacity
+  server.run(3);
+  const auto outcome = server.run(30);
+  EXPECT_GE(outcome[0].share(), 0.47) << "its floor is 0.5";
+  EXPECT_LE(outcome[1].share(), 0.45) << "it has none";
+}
+
+}  // namespace
+}  // namespace headgate
