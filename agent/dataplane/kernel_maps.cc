@@ -315,12 +315,12 @@ Result<std::uint32_t> KernelMaps::claim_target(std::uint64_t name_hash, std::uin
 Result<std::uint32_t> KernelMaps::claim_endpoint(std::uint64_t target_name_hash,
                                                  std::uint32_t target, std::uint16_t port,
                                                  std::uint8_t protocol, Instant now,
-                                                 Duration quarantine) {
+                                                 Duration quarantine, std::uint64_t route_hash) {
   const std::uint32_t slot =
       find_slot(endpoint_ids_, to_ktime_ns(now), static_cast<std::uint64_t>(quarantine.count()),
                 kIsFree, [&](const auto& id) {
                   return id.target_name_hash == target_name_hash && id.target == target &&
-                         id.port == port && id.protocol == protocol;
+                         id.port == port && id.protocol == protocol && id.route_hash == route_hash;
                 });
   if (slot == endpoint_ids_.size()) {
     return fail(fmt::format("all {} endpoint slots are in use", HEADGATE_MAX_ENDPOINTS));
@@ -332,7 +332,7 @@ Result<std::uint32_t> KernelMaps::claim_endpoint(std::uint64_t target_name_hash,
     zero_counters(slot);
     states_[slot] = {};
   }
-  endpoint_ids_[slot] = {target_name_hash, target, port, protocol, 0, 0, 0};
+  endpoint_ids_[slot] = {target_name_hash, target, port, protocol, 0, route_hash, 0};
   if (!update(fd("headgate_endpoint_ids"), &slot, &endpoint_ids_[slot])) {
     return sys_fail(errno, "write headgate_endpoint_ids");
   }
@@ -356,6 +356,7 @@ void KernelMaps::free_target(std::uint32_t slot, Instant now) {
 }
 
 void KernelMaps::free_endpoint(std::uint32_t slot, Instant now) {
+  clear_requests(slot);
   store(slot, headgate_endpoint_policy{});
   endpoint_ids_[slot] = {};
   endpoint_ids_[slot].freed_at_ns = to_ktime_ns(now);
@@ -484,13 +485,16 @@ std::uint64_t KernelMaps::stirred(std::uint32_t endpoint) const {
   std::uint64_t sum = 0;
   const auto add = [&](const auto& word) { sum += __atomic_load_n(&word, __ATOMIC_RELAXED); };
   for (std::size_t cpu = 0; cpu < cpus_; ++cpu) {
-    // Each verdict is a try, a repeat counts too; the rest moves with connections and payload.
+    // Each verdict is a try, a repeat counts too; the rest moves with connections, payload and
+    // answers.
     const headgate_counters& c = counts_[cpu * HEADGATE_MAX_ENDPOINTS + endpoint];
     add(c.tries);
     add(c.repeats);
     add(c.established);
     add(c.closed);
     add(c.payload_bytes);
+    add(c.responses);
+    add(c.recognized);
   }
   return sum;
 }
@@ -615,6 +619,87 @@ Result<> KernelMaps::set_exempt(std::uint32_t target, const std::vector<ExemptSo
   }
   known = sources;
   return {};
+}
+
+namespace {
+
+bool same_key(const headgate_route_key& a, const headgate_route_key& b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+bool same_key(const headgate_method_key& a, const headgate_method_key& b) {
+  return std::memcmp(&a, &b, sizeof(a)) == 0;
+}
+
+/// Deletes the entries of `port` that are not in `keep`.
+template <class Key>
+void prune(int map_fd, std::uint32_t port,
+           const std::vector<std::pair<Key, headgate_route>>& keep) {
+  std::vector<Key> doomed;
+  Key key{};
+  Key next{};
+  for (int rc = ::bpf_map_get_next_key(map_fd, nullptr, &next); rc == 0;
+       rc = ::bpf_map_get_next_key(map_fd, &key, &next)) {
+    const bool kept = std::any_of(keep.begin(), keep.end(),
+                                  [&](const auto& entry) { return same_key(entry.first, next); });
+    if (next.port == port && !kept) {
+      doomed.push_back(next);
+    }
+    key = next;
+  }
+  for (const Key& one : doomed) {
+    (void)::bpf_map_delete_elem(map_fd, &one);
+  }
+}
+
+}  // namespace
+
+Result<> KernelMaps::set_requests(std::uint32_t port, const headgate_request_port& rules,
+                                  const RequestRoutes& routes) {
+  if (detached_) {
+    return {};
+  }
+  const int paths_fd = fd("headgate_routes");
+  const int methods_fd = fd("headgate_methods");
+  for (const auto& [key, route] : routes.paths) {
+    if (!update(paths_fd, &key, &route)) {
+      return sys_fail(errno, "write headgate_routes");
+    }
+  }
+  for (const auto& [key, route] : routes.methods) {
+    if (!update(methods_fd, &key, &route)) {
+      return sys_fail(errno, "write headgate_methods");
+    }
+  }
+  prune(paths_fd, port, routes.paths);
+  prune(methods_fd, port, routes.methods);
+  if (!update(fd("headgate_request_ports"), &port, &rules)) {
+    return sys_fail(errno, "write headgate_request_ports");
+  }
+  return {};
+}
+
+void KernelMaps::clear_requests(std::uint32_t port) {
+  const int ports_fd = fd("headgate_request_ports");
+  headgate_request_port rules{};
+  if (detached_ || ::bpf_map_lookup_elem(ports_fd, &port, &rules) != 0) {
+    return;
+  }
+  (void)::bpf_map_delete_elem(ports_fd, &port);
+  prune<headgate_route_key>(fd("headgate_routes"), port, {});
+  prune<headgate_method_key>(fd("headgate_methods"), port, {});
+  for (std::uint32_t reason = 0; reason < HEADGATE_UNKNOWN_COUNT; ++reason) {
+    const headgate_unknown_key unknown{port, reason};
+    (void)::bpf_map_delete_elem(fd("headgate_unknowns"), &unknown);
+  }
+}
+
+KernelMaps::UnknownCounts KernelMaps::unknowns(std::uint32_t port) const {
+  UnknownCounts out{};
+  for (std::uint32_t reason = 0; reason < out.size() && !detached_; ++reason) {
+    const headgate_unknown_key key{port, reason};
+    (void)::bpf_map_lookup_elem(fd("headgate_unknowns"), &key, &out[reason]);
+  }
+  return out;
 }
 
 Result<> KernelMaps::set_pit(std::uint32_t netns_id, int family, int socket_fd) {

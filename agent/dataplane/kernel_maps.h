@@ -29,6 +29,12 @@ struct ExemptSource {
   auto operator<=>(const ExemptSource&) const = default;
 };
 
+/// What a port's requests are looked up in.
+struct RequestRoutes {
+  std::vector<std::pair<headgate_route_key, headgate_route>> paths;     ///< HTTP/1.1
+  std::vector<std::pair<headgate_method_key, headgate_route>> methods;  ///< gRPC
+};
+
 /// All maps that agent and kernel share, opened once: pinned ones are adopted if their layout is
 /// ours, else made anew. Policies are stored through a mapping, word by word; everything else goes
 /// through bpf(2). Not thread-safe: it belongs to the loop.
@@ -59,10 +65,12 @@ class KernelMaps {
   [[nodiscard]] Result<std::uint32_t> claim_target(std::uint64_t name_hash, std::uint64_t cgroup_id,
                                                    std::uint32_t netns_id, Instant now,
                                                    Duration quarantine);
+  /// `route_hash`: of a route on the port, or of its rest; 0 = the port itself.
   [[nodiscard]] Result<std::uint32_t> claim_endpoint(std::uint64_t target_name_hash,
                                                      std::uint32_t target, std::uint16_t port,
                                                      std::uint8_t protocol, Instant now,
-                                                     Duration quarantine);
+                                                     Duration quarantine,
+                                                     std::uint64_t route_hash = 0);
   void release_target(std::uint32_t slot, Instant now);
   void release_endpoint(std::uint32_t slot, Instant now);
   [[nodiscard]] bool adopted_target(std::uint32_t slot) const { return target_adopted_[slot]; }
@@ -117,6 +125,16 @@ class KernelMaps {
 
   // -- exemptions: makes the set of `target` (or HEADGATE_EXEMPT_NODE_SET) exactly `sources`
   [[nodiscard]] Result<> set_exempt(std::uint32_t target, const std::vector<ExemptSource>& sources);
+
+  // -- requests on live connections, by the slot of their port
+  /// Makes the routes of the port exactly these, then has its requests looked at.
+  [[nodiscard]] Result<> set_requests(std::uint32_t port, const headgate_request_port& rules,
+                                      const RequestRoutes& routes);
+  /// Nothing is looked at any more on that port.
+  void clear_requests(std::uint32_t port);
+  /// Requests and connections of unknown class, cumulative.
+  using UnknownCounts = std::array<std::uint64_t, HEADGATE_UNKNOWN_COUNT>;
+  [[nodiscard]] UnknownCounts unknowns(std::uint32_t port) const;
 
   // -- pits
   [[nodiscard]] Result<> set_pit(std::uint32_t netns_id, int family, int socket_fd);

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 
 #include "agent/dataplane/kernel_maps.h"
+#include "agent/dataplane/route_keys.h"
 #include "tests/support/net_lab.h"
 #include "tests/support/test_pins.h"
 
@@ -342,6 +343,70 @@ TEST_F(Maps, ExemptionsAreReplacedAlsoThoseOfTheAgentBefore) {
   EXPECT_EQ(kind_of(*maps, "10.0.0.3"), 0U);
   ASSERT_TRUE(maps->set_exempt(3, {}));
   EXPECT_EQ(kind_of(*maps, "10.0.0.1"), 0U);
+}
+
+// ------------------------------------------------------------------------------- requests
+
+/// Endpoint slot that a path of port 9 meets; 0 = none.
+std::uint32_t route_of(const KernelMaps& maps, const std::string& path) {
+  headgate_route_key key = route_key(9, path);
+  headgate_route route{};
+  return ::bpf_map_lookup_elem(maps.fd("headgate_routes"), &key, &route) == 0 ? route.endpoint : 0;
+}
+
+TEST_F(Maps, ALongestPathEndsAtABorderOfSegments) {
+  const auto maps = open();
+  ASSERT_TRUE(maps->set_requests(9, headgate_request_port{},
+                                 {{{route_key(9, "/v1/traces"), {1, 0}},
+                                   {route_key(9, "/v1"), {2, 0}},
+                                   {route_key(8, "/"), {3, 0}}},
+                                  {}}));
+  EXPECT_EQ(route_of(*maps, "/v1/traces"), 1U);
+  EXPECT_EQ(route_of(*maps, "/v1/traces/x"), 1U);
+  EXPECT_EQ(route_of(*maps, "/v1/tracesx"), 2U);
+  EXPECT_EQ(route_of(*maps, "/v1"), 2U);
+  EXPECT_EQ(route_of(*maps, "/v10"), 0U) << "the root of another port is no route of this one";
+  EXPECT_EQ(route_of(*maps, "/"), 0U);
+  ASSERT_TRUE(maps->set_requests(9, headgate_request_port{}, {{{route_key(9, "/"), {4, 0}}}, {}}));
+  EXPECT_EQ(route_of(*maps, "/v1/traces"), 4U) << "those of before are gone";
+  headgate_route_key other = route_key(8, "/x");
+  headgate_route route{};
+  EXPECT_EQ(::bpf_map_lookup_elem(maps->fd("headgate_routes"), &other, &route), 0);
+}
+
+TEST_F(Maps, RequestsEndWithTheirPort) {
+  auto maps = open();
+  const auto target = maps->claim_target(1, 100, 1, kNow, kQuarantine);
+  const auto claim = [&](std::uint64_t route) {
+    return *maps->claim_endpoint(1, *target, 80, IPPROTO_TCP, kNow, kQuarantine, route);
+  };
+  const std::uint32_t port = claim(0);
+  const std::uint32_t route = claim(7);
+  EXPECT_NE(port, route);
+  EXPECT_NE(route, claim(8));
+  maps.reset();
+  maps = open();
+  EXPECT_EQ(route, claim(7)) << "a route finds its slot again after a restart";
+  EXPECT_EQ(port, claim(0));
+  headgate_method_key method{};
+  method.port = port;
+  method.bytes = 4;
+  ASSERT_TRUE(maps->set_requests(port, headgate_request_port{},
+                                 {{{route_key(port, "/a"), {route, 0}}}, {{method, {route, 0}}}}));
+  const headgate_unknown_key unknown{port, HEADGATE_UNKNOWN_TLS};
+  const std::uint64_t count = 5;
+  ASSERT_EQ(::bpf_map_update_elem(maps->fd("headgate_unknowns"), &unknown, &count, 0), 0);
+  EXPECT_EQ(maps->unknowns(port)[HEADGATE_UNKNOWN_TLS], 5U);
+  EXPECT_EQ(maps->unknowns(port)[HEADGATE_UNKNOWN_OLD], 0U);
+
+  maps->release_endpoint(port, kNow);
+  headgate_request_port rules{};
+  headgate_route found{};
+  headgate_route_key key = route_key(port, "/a");
+  EXPECT_NE(::bpf_map_lookup_elem(maps->fd("headgate_request_ports"), &port, &rules), 0);
+  EXPECT_NE(::bpf_map_lookup_elem(maps->fd("headgate_routes"), &key, &found), 0);
+  EXPECT_NE(::bpf_map_lookup_elem(maps->fd("headgate_methods"), &method, &found), 0);
+  EXPECT_EQ(maps->unknowns(port)[HEADGATE_UNKNOWN_TLS], 0U) << "the next owner begins at none";
 }
 
 }  // namespace
