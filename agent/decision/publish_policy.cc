@@ -62,10 +62,10 @@ void defer_what_can_be_served(headgate_endpoint_policy& policy, const EndpointDe
 }
 
 std::uint64_t armed(const EndpointDecision& endpoint, const Decision& decision,
-                    Probability max_refuse) {
+                    const PolicyContext& context) {
   std::uint64_t flags = 0;
   if (decision.circuit_open) flags |= HEADGATE_ARM_CIRCUIT;
-  if (endpoint.connections_max > 0 || decision.connections_max > 0) {
+  if (endpoint.connections_max > 0 || (context.target_cap && decision.connections_max > 0)) {
     flags |= HEADGATE_ARM_CONNECTIONS;
   }
   if (usable(endpoint.rate_per_s)) flags |= HEADGATE_ARM_RATE;
@@ -73,7 +73,7 @@ std::uint64_t armed(const EndpointDecision& endpoint, const Decision& decision,
   if (has_budget(endpoint)) flags |= HEADGATE_ARM_BUDGET;
   if (decision.live_bytes_max > 0) flags |= HEADGATE_ARM_MEMORY;
   // It only holds back what is armed, and by itself it would keep the gate from being idle.
-  if (flags != 0 && max_refuse < Probability::always()) flags |= HEADGATE_ARM_MAX_REFUSE;
+  if (flags != 0 && context.max_refuse < Probability::always()) flags |= HEADGATE_ARM_MAX_REFUSE;
   return flags;
 }
 
@@ -92,7 +92,7 @@ headgate_endpoint_policy make_endpoint_policy(const EndpointDecision& endpoint,
                                      ? HEADGATE_ACTION_RESET
                                      : context.refuse;
   headgate_endpoint_policy policy{};
-  policy.flags = armed(endpoint, decision, context.max_refuse);
+  policy.flags = armed(endpoint, decision, context);
   if (context.observe) policy.flags |= HEADGATE_OBSERVE;
   if (context.early) policy.flags |= HEADGATE_JUDGE_EARLY;
   if (context.tickets_settled) policy.flags |= HEADGATE_TICKETS_SETTLED;

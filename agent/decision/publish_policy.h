@@ -21,6 +21,7 @@ struct PolicyContext {
   double closes_per_s = 0;      ///< connections that end, of the whole target
   bool somebody_waits = false;  ///< attempts deferred before are not settled yet
   bool early = false;           ///< hooks in front of the socket judge it, too
+  bool target_cap = true;       ///< the cap on the target's connections holds for this endpoint
   bool observe = false;         ///< judge and count, refuse nothing
   Probability max_refuse = Probability::always();
   bool exempt_node = false;       ///< the node's own connects, known by sock_ops

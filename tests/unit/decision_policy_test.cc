@@ -259,6 +259,35 @@ TEST(EndpointPolicy, CarriesTheContext) {
   EXPECT_EQ(policy.tickets_written_off, 5U);
 }
 
+TEST(EndpointPolicy, ARouteIsAnsweredAndHasTheFlagsOfItsPort) {
+  Decision decision = one_endpoint();
+  decision.endpoints[0].admit = Probability::admitting(0.5);
+  decision.connections_max = 10;
+  decision.live_bytes_max = 1000;
+  PolicyContext context;
+  context.level = HEADGATE_LEVEL_ROUTE;
+  context.parent = 7;
+  context.target = 3;
+  context.refuse = HEADGATE_ACTION_HTTP_503;
+  context.observe = true;
+  context.exempt_node = true;
+  context.target_cap = false;
+  const auto policy = policy_of(decision, context);
+  EXPECT_EQ(policy.level, HEADGATE_LEVEL_ROUTE);
+  EXPECT_EQ(policy.parent, 7U);
+  EXPECT_EQ(policy.target, 3U) << "whose lease it hangs on";
+  for (const headgate_reason reason : {HEADGATE_REASON_CIRCUIT, HEADGATE_REASON_SHARE,
+                                       HEADGATE_REASON_BUDGET, HEADGATE_REASON_MEMORY}) {
+    EXPECT_EQ(action_of(policy.actions, reason), HEADGATE_ACTION_HTTP_503) << reason;
+  }
+  EXPECT_EQ(arms(policy), HEADGATE_ARM_SHARE | HEADGATE_ARM_MEMORY)
+      << "connections are capped where they come in";
+  EXPECT_NE(policy.flags & HEADGATE_OBSERVE, 0U);
+  EXPECT_NE(policy.flags & HEADGATE_EXEMPT_NODE, 0U);
+  EXPECT_EQ(policy.flags & HEADGATE_MAY_DEFER, 0U);
+  EXPECT_EQ(policy.probe_interval_ns, 1'000'000'000U);
+}
+
 TEST(TargetPolicy, LeasesFromNow) {
   TargetPolicyContext context;
   context.now = Instant(1000s);

@@ -4,7 +4,7 @@ headgate_test(signals_test unit
   SOURCES signals_derive_test.cc
   LIBS headgate_signals headgate_base)
 headgate_test(decision_test unit
-  SOURCES decision_allocate_test.cc decision_policy_test.cc decision_blast_radius_test.cc
+  SOURCES decision_allocate_test.cc decision_requests_test.cc decision_policy_test.cc decision_blast_radius_test.cc
   LIBS headgate_decision headgate_base)
 headgate_test(strategies_test unit
   SOURCES strategies_registry_test.cc strategies_simple_test.cc strategies_graded_test.cc
