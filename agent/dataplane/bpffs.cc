@@ -9,7 +9,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <cstddef>
 #include <filesystem>
 #include <system_error>
 
@@ -32,6 +34,12 @@ bool switched_off(const std::string& control_path) {
   const std::uint32_t cell = 0;
   headgate_control control{};
   return map && ::bpf_map_lookup_elem(map.get(), &cell, &control) == 0 && control.off != 0;
+}
+
+bool has_entries(const std::string& map_path) {
+  const UniqueFd map(::bpf_obj_get(map_path.c_str()));
+  std::array<std::byte, 64> key{};
+  return map && ::bpf_map_get_next_key(map.get(), nullptr, key.data()) == 0;
 }
 
 std::string existing_parent(std::string path) {
@@ -148,6 +156,11 @@ void PinDirectory::purge() const {
     ::unlink(entry.path().c_str());
   }
   for (const auto& entry : std::filesystem::directory_iterator(maps_directory(), ec)) {
+    // A socket that leaves this map loses what it has received and not read, and is of no use any
+    // more: while there are some, the map stays. What they are judged by goes, so they pass.
+    if (entry.path() == map_path("headgate_streams") && has_entries(entry.path())) {
+      continue;
+    }
     // The kill switch outlives every agent and every purge, until somebody says `headgate on`.
     if (entry.path() != map_path("headgate_control") || !switched_off(entry.path())) {
       ::unlink(entry.path().c_str());

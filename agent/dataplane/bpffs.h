@@ -37,7 +37,8 @@ class PinDirectory {
   [[nodiscard]] Result<bool> try_lock();
   /// Removes the directories that prepare() has made, where nothing is pinned in them.
   void remove_if_empty() const;
-  /// Removes what this version has pinned: links are detached first. Foreign files stay.
+  /// Removes what this version has pinned: links are detached first. Foreign files stay, and the
+  /// map of live connections while there are any.
   void purge() const;
 
  private:

@@ -64,6 +64,9 @@ class SockDiag {
   /// CLOSE_WAIT); `address`: only those on it, nullptr = any.
   [[nodiscard]] virtual Result<std::uint64_t> live_connections(std::uint16_t port,
                                                                const IpAddress* address) = 0;
+  /// Bytes that connections on this local port have received and their server has not read
+  /// (Recv-Q).
+  [[nodiscard]] virtual Result<std::uint64_t> unread_bytes(std::uint16_t port) = 0;
 };
 
 /// The node's own addresses (all interfaces, IPv4 and IPv6, secondary ones, no loopback), kept

@@ -94,6 +94,22 @@ class NetlinkSockDiag final : public SockDiag {
     return total;
   }
 
+  Result<std::uint64_t> unread_bytes(std::uint16_t port) override {
+    const std::uint32_t states = bit_of(TCP_ESTABLISHED) | bit_of(TCP_CLOSE_WAIT);
+    std::uint64_t total = 0;
+    for (const std::uint8_t family : kFamilies) {
+      std::uint64_t of_family = 0;
+      Result<> done = dump(
+          family, IPPROTO_TCP, states, port, [&] { of_family = 0; },
+          [&](const inet_diag_msg& socket, Bytes) { of_family += socket.idiag_rqueue; });
+      if (!done) {
+        return tl::unexpected<Error>(done.error());
+      }
+      total += of_family;
+    }
+    return total;
+  }
+
  private:
   static constexpr std::array<std::uint8_t, 2> kFamilies{AF_INET, AF_INET6};
 

@@ -23,3 +23,6 @@ headgate_test(tc_test netns
   SOURCES tc_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
 headgate_test(xdp_test netns
   SOURCES xdp_test.cc LIBS headgate_hooks headgate_net_lab PkgConfig::LIBBPF)
+headgate_test(requests_hook_test netns SERIAL TIMEOUT 60
+  SOURCES requests_hook_test.cc
+  LIBS headgate_hooks headgate_cgroup headgate_net_lab PkgConfig::LIBBPF)
