@@ -145,9 +145,9 @@ void Agent::discover(Instant now) {
     return;
   }
   discover_at_ = now + kLookForMore;
-  const Shared shared{hierarchy_,    locator_,        *maps_,     *gate_, *connections_,
-                      *payload_,     *node_connects_, *tc_,       *xdp_,  addresses_.get(),
-                      machine_cpus_, load1_,          listeners_, rests_};
+  const Shared shared{hierarchy_,       locator_,      *maps_,          *gate_,     *connections_,
+                      *payload_,        *requests_,    *node_connects_, *tc_,       *xdp_,
+                      addresses_.get(), machine_cpus_, load1_,          listeners_, rests_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -473,6 +473,7 @@ Result<> Agent::start_kernel_side(Instant now) {
   xdp_ = std::make_unique<XdpHook>(*maps_, pins_);
   tc_->set_host(locator_.open_host_netns());
   xdp_->set_host(locator_.open_host_netns(), locator_.host_netns_inode());
+  requests_ = std::make_unique<RequestsHook>(*maps_, pins_, hierarchy_.unified);
   if (auto addresses = NodeAddresses::open(); addresses) {
     addresses_ = std::move(*addresses);
     std::vector<ExemptSource> own;
@@ -513,6 +514,7 @@ void Agent::apply(Config config, Instant now) {
     degrade(node_connects_->status().problem +
             ": the node's addresses are exempt up to exempt.rate instead of its own connects");
   }
+  attach_requests();
   for (const TargetConfig& target : options_.config.targets) {
     Configured configured;
     configured.config = target;
@@ -545,6 +547,22 @@ void Agent::apply(Config config, Instant now) {
   const std::lock_guard lock(mutex_);
   snapshot_.reset();  // of the configuration before
   effective_config_ = to_yaml(options_.config);
+}
+
+/// The request gate, where some endpoint needs it: its programs are the largest of all.
+void Agent::attach_requests() {
+  const auto& targets = options_.config.targets;
+  const bool wanted = std::any_of(targets.begin(), targets.end(), [&](const TargetConfig& target) {
+    return effective_mode(options_.config, target) != Mode::kOff &&
+           std::any_of(target.endpoints.begin(), target.endpoints.end(), sees_requests);
+  });
+  if (!wanted || maps_->is_detached() || requests_->sees()) {
+    return;
+  }
+  (void)requests_->attach();
+  if (const std::string problem = requests_->status().problem; !problem.empty()) {
+    degrade("requests: " + problem);
+  }
 }
 
 void Agent::stop_kernel_side() {
@@ -943,6 +961,7 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
     }
   }
   out->left_to_socket = maps_->left_to_socket();
+  add_errors("requests", requests_->attach_errors());
   for (Configured& configured : targets_) {
     if (configured.instances.empty()) {
       TargetSnapshot absent;

@@ -121,6 +121,7 @@ class Agent final : public SnapshotSource {
   void run_posted();
   [[nodiscard]] SnapshotPtr make_snapshot(Instant now);
   void degrade(const std::string& text);
+  void attach_requests();
 
   AgentOptions options_;
   Hierarchy hierarchy_;
@@ -147,6 +148,7 @@ class Agent final : public SnapshotSource {
   std::unique_ptr<NodeConnectsHook> node_connects_;
   std::unique_ptr<TcHook> tc_;
   std::unique_ptr<XdpHook> xdp_;
+  std::unique_ptr<RequestsHook> requests_;
   std::unique_ptr<NodeAddresses> addresses_;
   std::vector<Configured> targets_;
   std::vector<ProtectedTarget*> running_;  ///< all instances of targets_, as discover() left them

@@ -19,7 +19,7 @@
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
 #include "agent/decision/lives.h"
-#include "agent/decision/publish_policy.h"
+#include "agent/request_routes.h"
 #include "agent/strategies/registry.h"
 #include "agent/version.h"
 
@@ -161,20 +161,17 @@ Result<> ProtectedTarget::claim(Instant now) {
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
     endpoint.config = config;
-    auto endpoint_slot = shared_.maps.claim_endpoint(name_hash_, slot_, config.port,
-                                                     ip_protocol(config.protocol), now, 2 * lease_);
-    if (!endpoint_slot) {
-      return tl::unexpected<Error>(endpoint_slot.error());
+    endpoint.port = endpoints_.size();
+    if (auto claimed = claim_endpoint(std::move(endpoint), 0, now); !claimed) {
+      return claimed;
     }
-    endpoint.slot = *endpoint_slot;
-    endpoints_.push_back(std::move(endpoint));
-    EndpointInput input;
-    input.criticality = config.criticality;
-    input.floor = config.floor;
-    input.tcp = config.protocol != Protocol::kUdp;
-    inputs_.push_back(input);
+    if (headgate::sees_requests(config)) {
+      if (auto claimed = claim_requests(endpoints_.size() - 1, now); !claimed) {
+        return claimed;
+      }
+    }
   }
-  decision_.endpoints.resize(endpoints_.size());
+  decision_.endpoints.resize(inputs_.size());
   if (auto read = shared_.maps.read_all_states(); !read) {
     return read;
   }
@@ -196,6 +193,90 @@ Result<> ProtectedTarget::claim(Instant now) {
   waiting_.resume(shared_.maps.target_policy(slot_).waiting_written_off);
   live_ages_.resume(shared_.maps.target_policy(slot_).live_base);
   return {};
+}
+
+Result<> ProtectedTarget::claim_endpoint(Endpoint endpoint, std::uint64_t route_hash, Instant now) {
+  const EndpointConfig& config = endpoint.config;
+  auto slot = shared_.maps.claim_endpoint(
+      name_hash_, slot_, config.port, ip_protocol(config.protocol), now, 2 * lease_, route_hash);
+  if (!slot) {
+    return tl::unexpected<Error>(slot.error());
+  }
+  endpoint.slot = *slot;
+  // What is only counted is no matter of the strategy.
+  endpoint.input = kNoInput;
+  if (endpoint.is_port() || endpoint.refuses_requests()) {
+    endpoint.input = inputs_.size();
+    EndpointInput input;
+    input.criticality = config.criticality;
+    input.floor = config.floor;
+    input.tcp = config.protocol != Protocol::kUdp;
+    input.requests = !endpoint.is_port();
+    if (endpoint.part == Endpoint::Part::kRoute) {
+      input.criticality = config.routes[endpoint.route].criticality;
+      input.floor = config.routes[endpoint.route].floor;
+    }
+    const bool refusable =
+        config.protocol != Protocol::kGrpc || endpoint.is_port() ||
+        (endpoint.part == Endpoint::Part::kRoute && config.routes[endpoint.route].unary);
+    if (!refusable) {
+      input.floor = Probability::always();  // others have to give what this one cannot
+    }
+    inputs_.push_back(input);
+  }
+  if (endpoint.is_port() && !headgate::sees_requests(config)) {
+    shared_.maps.clear_requests(endpoint.slot);  // of a configuration before
+  }
+  endpoints_.push_back(std::move(endpoint));
+  return {};
+}
+
+/// The routes of a port, and what has none.
+Result<> ProtectedTarget::claim_requests(std::size_t port, Instant now) {
+  sees_requests_ = true;
+  Endpoint part;
+  part.config = endpoints_[port].config;
+  part.port = port;
+  part.part = Endpoint::Part::kRoute;
+  for (part.route = 0; part.route < part.config.routes.size(); ++part.route) {
+    const std::uint64_t hash = fnv1a(part.config.routes[part.route].path);
+    if (auto claimed = claim_endpoint(part, hash, now); !claimed) {
+      return claimed;
+    }
+  }
+  part.part = Endpoint::Part::kRest;
+  return claim_endpoint(std::move(part), fnv1a("the rest"), now);
+}
+
+/// The kernel may refuse requests of this port now.
+bool ProtectedTarget::requests_gated(const Endpoint& endpoint) const {
+  return endpoint.refuses_requests() && counts_connections_ && shared_.requests.refuses();
+}
+
+/// Has the kernel look at the requests of a port, by its routes.
+void ProtectedTarget::look_at_requests(std::size_t port) {
+  Endpoint& endpoint = endpoints_[port];
+  const bool gated = requests_gated(endpoint);
+  if (endpoint.looked_at == gated) {
+    return;  // nothing else about it changes
+  }
+  std::vector<std::uint32_t> routes;
+  std::size_t next = port + 1;
+  for (; endpoints_[next].part == Endpoint::Part::kRoute; ++next) {
+    routes.push_back(endpoints_[next].slot);
+  }
+  const RequestSlots slots{endpoint.slot, endpoints_[next].slot, routes};
+  const auto set = shared_.maps.set_requests(
+      endpoint.slot,
+      make_request_port(endpoint.config, slots.rest, gated, shared_.requests.next_generation()),
+      make_request_routes(endpoint.config, config_.exempt.paths, slots));
+  if (set) {
+    endpoint.looked_at = gated;
+  } else {
+    log::write_once(log::Level::kError, "requests " + config_.name, set.error().message,
+                    "routes could not be entered",
+                    {{"target", config_.name}, {"reason", set.error().message}});
+  }
 }
 
 ProtectedTarget::~ProtectedTarget() {
@@ -306,9 +387,13 @@ Recorder::Part ProtectedTarget::record(std::uint64_t from, Instant now) {
     header.memory_shed = config_.memory.shed;
     header.memory_open = config_.memory.open;
     header.memory_close = config_.memory.close;
-    for (std::size_t i = 0; i < endpoints_.size(); ++i) {
-      header.endpoints.push_back({endpoints_[i].config.name, inputs_[i].criticality,
-                                  inputs_[i].floor.value(), inputs_[i].tcp});
+    for (const Endpoint& endpoint : endpoints_) {
+      if (endpoint.input == kNoInput) {
+        continue;
+      }
+      const EndpointInput& input = inputs_[endpoint.input];
+      header.endpoints.push_back(
+          {shown_name(endpoint), input.criticality, input.floor.value(), input.tcp});
     }
     recorder_ = std::make_unique<Recorder>(header, now);
     rest().most = 0;  // every tick is wanted
@@ -343,9 +428,11 @@ void ProtectedTarget::collect_activity(Instant now_at) {
   std::uint64_t closed = 0;
   double lives_s = 0;
   std::uint64_t lives = 0;
-  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
-    Endpoint& endpoint = endpoints_[i];
-    EndpointActivity& activity = inputs_[i].activity;
+  for (Endpoint& endpoint : endpoints_) {
+    if (endpoint.input == kNoInput) {
+      continue;
+    }
+    EndpointActivity& activity = inputs_[endpoint.input].activity;
     const std::uint64_t stirred = shared_.maps.stirred(endpoint.slot);
     if (stirred == endpoint.stirred && activity.in_flight_known && activity.in_flight == 0 &&
         counts_connections_) {
@@ -361,29 +448,21 @@ void ProtectedTarget::collect_activity(Instant now_at) {
     }
     endpoint.stirred = stirred;
     const headgate_counters now = shared_.maps.counters(endpoint.slot);
-    const headgate_counters& before = endpoint.last;
-    activity.offered = now.offered - before.offered;
-    activity.admitted = now.admitted - before.admitted;
-    activity.refused =
-        now.reset + now.expired + now.dropped - before.reset - before.expired - before.dropped;
-    activity.deferred = now.deferred - before.deferred;
-    activity.established = now.established - before.established;
-    activity.closed = now.closed - before.closed;
-    activity.received_bytes = now.received_bytes - before.received_bytes;
-    const auto in_flight =
-        static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
-    activity.in_flight = static_cast<std::uint64_t>(std::max<std::int64_t>(in_flight, 0)) +
-                         endpoint.legacy_connections;
-    activity.in_flight_known = counts_connections_ && inputs_[i].tcp;
-    collect_responses(endpoint, now, activity);
-    collect_sizes(endpoint, now, activity);
-    endpoint.beside.update(now_at, now.tries + now.repeats, now.established);
-    for (std::size_t reason = 0; reason < HEADGATE_REASON_COUNT; ++reason) {
-      would_refuse += now.would_refuse[reason] - before.would_refuse[reason];
+    if (endpoint.is_port()) {
+      collect_port(endpoint, now, activity);
+      endpoint.beside.update(now_at, now.tries + now.repeats, now.established);
+      closed += activity.closed;
+      lives += activity.responses;
+      lives_s += activity.response_s_sum;
+      if (requests_gated(endpoint)) {
+        endpoint.unrecognized.reduce(activity, now.recognized - endpoint.last.recognized);
+      }
+    } else {
+      collect_requests(endpoint, now, activity);
     }
-    closed += activity.closed;
-    lives += activity.responses;
-    lives_s += activity.response_s_sum;
+    for (std::size_t reason = 0; reason < HEADGATE_REASON_COUNT; ++reason) {
+      would_refuse += now.would_refuse[reason] - endpoint.last.would_refuse[reason];
+    }
     endpoint.last = now;
   }
   had_no_room_ = would_refuse > 0;
@@ -397,6 +476,52 @@ void ProtectedTarget::collect_activity(Instant now_at) {
       response_s_ += (response_s_ > 0 ? weight : 1) * (mean_s - response_s_);
     }
   }
+}
+
+/// Connections and datagrams.
+void ProtectedTarget::collect_port(Endpoint& endpoint, const headgate_counters& counters,
+                                   EndpointActivity& activity) const {
+  const headgate_counters& before = endpoint.last;
+  activity.offered = counters.offered - before.offered;
+  activity.admitted = counters.admitted - before.admitted;
+  activity.refused = counters.reset + counters.expired + counters.dropped - before.reset -
+                     before.expired - before.dropped;
+  activity.deferred = counters.deferred - before.deferred;
+  activity.established = counters.established - before.established;
+  activity.closed = counters.closed - before.closed;
+  activity.received_bytes = counters.received_bytes - before.received_bytes;
+  const auto in_flight =
+      static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+  activity.in_flight = static_cast<std::uint64_t>(std::max<std::int64_t>(in_flight, 0)) +
+                       endpoint.legacy_connections;
+  activity.in_flight_known = counts_connections_ && endpoint.config.protocol != Protocol::kUdp;
+  collect_responses(endpoint, counters, activity);
+  collect_sizes(endpoint, counters, activity);
+}
+
+/// Requests of a route, or of none. While they are not gated they are work of their connections,
+/// and must not be counted twice.
+void ProtectedTarget::collect_requests(Endpoint& endpoint, const headgate_counters& counters,
+                                       EndpointActivity& activity) {
+  const auto in_flight =
+      static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+  const bool answers_seen = endpoint.config.protocol == Protocol::kHttp && counts_payload_;
+  activity =
+      requests_gated(endpoint)
+          ? request_activity(counters, endpoint.last,
+                             static_cast<std::uint64_t>(std::max<std::int64_t>(in_flight, 0)),
+                             answers_seen)
+          : EndpointActivity{};
+  activity.in_flight_known = activity.in_flight_known || !requests_gated(endpoint);
+  activity.responses_known = activity.responses_known || !requests_gated(endpoint);
+  if (activity.responses == 0) {
+    return;
+  }
+  const headgate_life_histogram& histogram = shared_.maps.lives(endpoint.slot);
+  const Lives lives = lives_between(endpoint.lives, histogram);
+  endpoint.lives = histogram;
+  activity.response_s_min = lives.min_s;
+  activity.response_s_p99 = lives.p99_s;
 }
 
 /// A connection that carried one request tells a response time by its life. On gRPC's connections,
@@ -461,8 +586,8 @@ void ProtectedTarget::bound_live_bytes() {
 }
 
 bool ProtectedTarget::defers(const Endpoint& endpoint) const {
-  return (endpoint.config.refuse.form == RefuseForm::kDefer ||
-          endpoint.config.refuse.form == RefuseForm::kAuto) &&
+  const RefuseForm form = connection_form(endpoint.config);
+  return (form == RefuseForm::kDefer || form == RefuseForm::kAuto) &&
          endpoint.config.protocol != Protocol::kUdp;
 }
 
@@ -470,51 +595,43 @@ bool ProtectedTarget::defers(const Endpoint& endpoint) const {
 void ProtectedTarget::publish(Instant now, std::uint32_t generation) {
   const bool first_sample =
       !deriver_.signals().cpu_slow.known() && !deriver_.signals().memory.known();
-  if (cold_ && first_sample && shared_.maps.adopted_target(slot_)) {
+  if (cold_ && first_sample && shared_.maps.adopted_target(slot_) &&
+      shared_.maps.target_policy(slot_).valid_until_ns >= to_ktime_ns(now)) {
     return;  // the policy of the agent before us stands until its lease ends or we know better
   }
   cold_ = false;
 
   Duration deadline{};
-  const bool early = is_early();
   const headgate_target_state& target_state = shared_.maps.target_state(slot_);
   const bool somebody_waits =
       static_cast<std::int64_t>(target_state.waiting_started - target_state.waiting_settled -
                                 waiting_.written_off()) > 0;
+  spread_in_flight(decision_.connections_max, inputs_, decision_.endpoints);
+  PolicyContext shared;
+  shared.closes_per_s = closes_per_s_;
+  shared.somebody_waits = somebody_waits;
+  shared.observe = published_mode_ != Mode::kEnforce;
+  shared.max_refuse = config_.max_refuse;
+  shared.exempt_node = exempts_node_;
+  shared.exempt_sources = exempts_sources_;
+  shared.exempt_rate_per_s = config_.exempt.rate_per_s;
+  shared.tickets_settled = counts_connections_;
+  shared.target = slot_;
+  shared.generation = generation;
+  const bool early = is_early();
+  bool connections_gated = false;
   for (Endpoint& endpoint : endpoints_) {
-    const std::size_t i = static_cast<std::size_t>(&endpoint - endpoints_.data());
-    const headgate_endpoint_state& state = shared_.maps.endpoint_state(endpoint.slot);
-    PolicyContext context;
-    context.automatic = endpoint.config.refuse.form == RefuseForm::kAuto;
-    context.may_defer = defers(endpoint);
-    context.refuse =
-        context.may_defer && !context.automatic ? HEADGATE_ACTION_DEFER : HEADGATE_ACTION_RESET;
+    if (!endpoint.is_port()) {
+      publish_requests(endpoint, shared);
+      continue;
+    }
+    PolicyContext context = shared;
     context.early = early;
-    if (early && wants_silence(endpoint)) {
-      context.refuse = HEADGATE_ACTION_DROP;
-      context.automatic = context.may_defer = false;
-    }
-    context.closes_per_s = closes_per_s_;
-    context.somebody_waits = somebody_waits;
-    context.observe = published_mode_ != Mode::kEnforce;
-    context.max_refuse = config_.max_refuse;
-    context.exempt_node = exempts_node_;
-    context.exempt_sources = exempts_sources_;
-    context.exempt_rate_per_s = config_.exempt.rate_per_s;
-    context.tickets_settled = counts_connections_;
-    context.target = slot_;
-    context.generation = generation;
-    context.connections_legacy = endpoint.legacy_connections;
-    context.tickets_written_off =
-        endpoint.tickets.update(now, state.tickets_issued, state.tickets_settled, kTicketHorizon);
-    headgate_endpoint_policy policy =
-        make_endpoint_policy(decision_.endpoints[i], decision_, context);
-    if (context.may_defer) {
+    publish_endpoint(endpoint, context, now);
+    connections_gated = connections_gated || gates_connections(endpoint);
+    if (defers(endpoint) && !(early && wants_silence(endpoint))) {
       deadline = std::max(deadline, endpoint.config.refuse.defer_deadline);
-      policy.defer_deadline_ns =
-          static_cast<std::uint64_t>(endpoint.config.refuse.defer_deadline.count());
     }
-    shared_.maps.store(endpoint.slot, policy);
   }
 
   const headgate_target_state& state = shared_.maps.target_state(slot_);
@@ -535,13 +652,81 @@ void ProtectedTarget::publish(Instant now, std::uint32_t generation) {
   constexpr double kMostResidence_s = 5;
   const double residence_s =
       response_s_ > 0 ? std::clamp(2 * response_s_, kLeastResidence_s, kMostResidence_s) : 1;
+  context.largest_request_kb =
+      sees_requests_ ? static_cast<double>(largest_request_seen_) / kBytesPerKb : 0;
   context.live_base = live_ages_.update(
       now, state, std::chrono::duration_cast<Duration>(std::chrono::duration<double>(residence_s)));
   headgate_target_policy policy = make_target_policy(decision_, context);
+  // What is in flight is, to the strategy, requests and the connections that carry none; the kernel
+  // counts connections.
+  if (policy.connections_max > 0) {
+    policy.connections_max =
+        connections_gated ? policy.connections_max + recognized_in_flight() : 0;
+  }
   if (decision_.state == State::kUnknown) {
     policy.valid_until_ns = shared_.maps.target_policy(slot_).valid_until_ns;
   }
   shared_.maps.store_target(slot_, policy);
+}
+
+/// Enough of a port's connections carry no requests that they are worth a gate.
+bool ProtectedTarget::gates_connections(const Endpoint& endpoint) const {
+  return !requests_gated(endpoint) || endpoint.unrecognized.share() >= kUnrecognizedLeast;
+}
+
+/// Connections that are judged request by request.
+std::uint64_t ProtectedTarget::recognized_in_flight() const {
+  double out = 0;
+  for (const Endpoint& endpoint : endpoints_) {
+    if (endpoint.is_port() && requests_gated(endpoint)) {
+      const auto live =
+          static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+      out += static_cast<double>(std::max<std::int64_t>(live, 0)) *
+             (1 - endpoint.unrecognized.share());
+    }
+  }
+  return static_cast<std::uint64_t>(out);
+}
+
+void ProtectedTarget::publish_endpoint(Endpoint& endpoint, PolicyContext context, Instant now) {
+  const headgate_endpoint_state& state = shared_.maps.endpoint_state(endpoint.slot);
+  const RefuseForm form = connection_form(endpoint.config);
+  context.automatic = form == RefuseForm::kAuto;
+  context.may_defer = defers(endpoint);
+  context.refuse =
+      context.may_defer && !context.automatic ? HEADGATE_ACTION_DEFER : HEADGATE_ACTION_RESET;
+  if (context.early && wants_silence(endpoint)) {
+    context.refuse = HEADGATE_ACTION_DROP;
+    context.automatic = context.may_defer = false;
+  }
+  context.target_cap = gates_connections(endpoint);
+  context.connections_legacy = endpoint.legacy_connections;
+  context.tickets_written_off =
+      endpoint.tickets.update(now, state.tickets_issued, state.tickets_settled, kTicketHorizon);
+  const EndpointDecision& whole = decision_.endpoints[endpoint.input];
+  headgate_endpoint_policy policy = make_endpoint_policy(
+      requests_gated(endpoint) ? for_unrecognized(whole, endpoint.unrecognized.share()) : whole,
+      decision_, context);
+  if (context.may_defer) {
+    policy.defer_deadline_ns =
+        static_cast<std::uint64_t>(endpoint.config.refuse.defer_deadline.count());
+  }
+  shared_.maps.store(endpoint.slot, policy);
+}
+
+/// The policy of a route, or of what has none. Where requests are not gated it is idle, and says
+/// only whose it is.
+void ProtectedTarget::publish_requests(const Endpoint& endpoint, PolicyContext context) {
+  context.level = HEADGATE_LEVEL_ROUTE;
+  context.parent = endpoints_[endpoint.port].slot;
+  context.refuse = request_action(endpoint.config.refuse.form);
+  context.target_cap = false;
+  const bool gated = requests_gated(endpoint);
+  Decision nothing;
+  shared_.maps.store(
+      endpoint.slot,
+      gated ? make_endpoint_policy(decision_.endpoints[endpoint.input], decision_, context)
+            : make_endpoint_policy(EndpointDecision{}, nothing, context));
 }
 
 void ProtectedTarget::remember(State before, std::int64_t unix_ms) {
@@ -598,6 +783,9 @@ void ProtectedTarget::refresh(Instant now) {
 void ProtectedTarget::watch_storms(Instant now) {
   const bool wanted = wants_early();
   for (Endpoint& endpoint : endpoints_) {
+    if (!endpoint.is_port()) {
+      continue;
+    }
     const std::uint64_t refused = endpoint.last.reset + endpoint.last.dropped;
     const std::uint32_t bits =
         refused != endpoint.refused_seen ? shared_.maps.take_source_bits(endpoint.slot) : 0;
@@ -678,6 +866,11 @@ void ProtectedTarget::look_around(Instant now) {
     }
   }
   hold_payload();
+  for (std::size_t i = 0; i < endpoints_.size() && shared_.requests.sees(); ++i) {
+    if (endpoints_[i].is_port() && headgate::sees_requests(endpoints_[i].config)) {
+      look_at_requests(i);
+    }
+  }
   map_flows(now);
   exempt_sources();
 }
@@ -689,9 +882,12 @@ bool ProtectedTarget::wants_payload() const {
       [](const Endpoint& endpoint) { return endpoint.config.protocol == Protocol::kUdp; });
   const bool live_budget =
       !config_.memory.live_budget_bytes || *config_.memory.live_budget_bytes > 0;
-  return has_udp || (live_budget && counts_connections_ &&
-                     (deriver_.signals().memory_limit_bytes.known() ||
-                      config_.memory.live_budget_bytes.has_value()));
+  // ... and answers are seen by it alone.
+  const bool answers = sees_requests_ && counts_connections_;
+  return has_udp || answers ||
+         (live_budget && counts_connections_ &&
+          (deriver_.signals().memory_limit_bytes.known() ||
+           config_.memory.live_budget_bytes.has_value()));
 }
 
 void ProtectedTarget::hold_payload() {
@@ -886,6 +1082,12 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(Instant now,
 
 void ProtectedTarget::map_flows(Instant now) {
   for (Endpoint& endpoint : endpoints_) {
+    if (!endpoint.is_port()) {
+      continue;
+    }
+    const std::uint32_t requests =
+        headgate::sees_requests(endpoint.config) && shared_.requests.sees() ? HEADGATE_REF_REQUESTS
+                                                                            : 0U;
     const std::vector<headgate_endpoint_key> wanted = wanted_flows(now, endpoint);
     const auto holds = [](const std::vector<headgate_endpoint_key>& keys,
                           const headgate_endpoint_key& key) {
@@ -897,8 +1099,8 @@ void ProtectedTarget::map_flows(Instant now) {
       const bool host = std::any_of(
           namespaces_.begin(), namespaces_.end(),
           [&](const Namespace& space) { return space.inode == key.netns_id && space.host; });
-      const headgate_endpoint_ref ref{endpoint.slot,
-                                      host && any_address(key) ? HEADGATE_REF_BY_ADDRESS : 0U};
+      const headgate_endpoint_ref ref{
+          endpoint.slot, requests | (host && any_address(key) ? HEADGATE_REF_BY_ADDRESS : 0U)};
       if (holds(endpoint.flows, key)) {
         mapped.push_back(key);
       } else if (auto done = shared_.maps.map_flow(key, ref); done) {
@@ -953,7 +1155,8 @@ void ProtectedTarget::exempt_sources() {
 void ProtectedTarget::count_legacy() {
   legacy_settled_ = counts_connections_;
   for (Endpoint& endpoint : endpoints_) {
-    endpoint.legacy_settled = endpoint.legacy_settled || endpoint.config.protocol == Protocol::kUdp;
+    endpoint.legacy_settled = endpoint.legacy_settled || !endpoint.is_port() ||
+                              endpoint.config.protocol == Protocol::kUdp;
     if (!counts_connections_ || endpoint.legacy_settled) {
       continue;
     }
@@ -1054,6 +1257,54 @@ headgate_counters per_second(const headgate_counters& now, const headgate_counte
 
 }  // namespace
 
+std::string ProtectedTarget::shown_name(const Endpoint& endpoint) {
+  switch (endpoint.part) {
+    case Endpoint::Part::kPort: break;
+    case Endpoint::Part::kRoute:
+      return endpoint.config.name + "/" + endpoint.config.routes[endpoint.route].name;
+    case Endpoint::Part::kRest: return endpoint.config.name + "/(rest)";
+  }
+  return endpoint.config.name;
+}
+
+void ProtectedTarget::snapshot_port(const Endpoint& endpoint, EndpointSnapshot& out) const {
+  const auto live = static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+  out.in_flight =
+      static_cast<std::uint64_t>(std::max<std::int64_t>(live, 0)) + endpoint.legacy_connections;
+  out.in_flight_known = counts_connections_ && endpoint.config.protocol != Protocol::kUdp;
+  out.beside_gate = endpoint.beside.connections();
+  out.storm = endpoint.storm.storm();
+  if (requests_gated(endpoint)) {
+    out.unrecognized_ratio = endpoint.unrecognized.share();
+    out.decision = for_unrecognized(out.decision, out.unrecognized_ratio);
+  }
+  out.sees_requests = headgate::sees_requests(endpoint.config) && shared_.requests.sees();
+  if (out.sees_requests) {
+    out.unknown = shared_.maps.unknowns(endpoint.slot);
+  }
+}
+
+void ProtectedTarget::snapshot_requests(const Endpoint& endpoint, EndpointSnapshot& out) const {
+  const EndpointConfig& config = endpoint.config;
+  out.requests = true;
+  out.refusable = requests_gated(endpoint);
+  if (endpoint.part == Endpoint::Part::kRoute) {
+    const RouteConfig& route = config.routes[endpoint.route];
+    out.path = route.path;
+    out.criticality = route.criticality;
+    out.config_line = route.place.line;
+    out.refusable = out.refusable && (config.protocol != Protocol::kGrpc || route.unary);
+  } else {
+    out.refusable = out.refusable && config.protocol != Protocol::kGrpc;
+  }
+  if (!requests_gated(endpoint)) {
+    out.decision = {};
+  }
+  const auto live = static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+  out.in_flight = static_cast<std::uint64_t>(std::max<std::int64_t>(live, 0));
+  out.in_flight_known = config.protocol == Protocol::kHttp && counts_payload_;
+}
+
 TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   TargetSnapshot out;
   out.name = config_.name;
@@ -1083,23 +1334,25 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
                                                  waiting_.written_off());
   out.waiting = waiting > 0 ? static_cast<std::uint64_t>(waiting) : 0;
   const double elapsed_s = second_ago_at_ == Instant{} ? 0 : seconds(now - second_ago_at_);
-  for (std::size_t i = 0; i < endpoints_.size(); ++i) {
-    Endpoint& endpoint = endpoints_[i];
+  for (const Endpoint& endpoint : endpoints_) {
     EndpointSnapshot e;
-    e.name = endpoint.config.name;
+    e.name = shown_name(endpoint);
     e.port = endpoint.config.port;
     e.protocol = endpoint.config.protocol;
     e.criticality = endpoint.config.criticality;
-    e.refuse = endpoint.config.refuse.form;
+    e.refuse = endpoint.is_port() ? connection_form(endpoint.config) : endpoint.config.refuse.form;
     e.config_line = endpoint.config.place.line;
-    e.decision = decision_.endpoints[i];
+    if (endpoint.input != kNoInput) {
+      e.decision = decision_.endpoints[endpoint.input];
+    }
+    if (endpoint.is_port()) {
+      snapshot_port(endpoint, e);
+    } else {
+      snapshot_requests(endpoint, e);
+    }
     e.policy = shared_.maps.endpoint_policy(endpoint.slot);
     e.counters = shared_.maps.counters(endpoint.slot);
     e.rates = per_second(e.counters, endpoint.second_ago, elapsed_s);
-    e.in_flight = inputs_[i].activity.in_flight;
-    e.in_flight_known = inputs_[i].activity.in_flight_known;
-    e.beside_gate = endpoint.beside.connections();
-    e.storm = endpoint.storm.storm();
     out.endpoints.push_back(std::move(e));
   }
   for (const Namespace& space : namespaces_) {
@@ -1116,6 +1369,9 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   out.hooks.push_back(shared_.connections.status(slot_));
   if (wants_payload()) {
     out.hooks.push_back(shared_.payload.status(slot_));
+  }
+  if (sees_requests_) {
+    out.hooks.push_back(shared_.requests.status());
   }
   out.transitions.assign(transitions_.begin(), transitions_.end());
   out.sample_errors_by_file = sampler_->errors();

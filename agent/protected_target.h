@@ -24,8 +24,11 @@
 #include "agent/dataplane/net.h"
 #include "agent/decision/blast_radius.h"
 #include "agent/decision/live_ages.h"
+#include "agent/decision/publish_policy.h"
+#include "agent/decision/requests.h"
 #include "agent/decision/storm.h"
 #include "agent/hooks/cgroup_skb.h"
+#include "agent/hooks/requests.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
 #include "agent/hooks/tc.h"
@@ -47,6 +50,7 @@ struct Shared {
   SkLookupHook& gate;
   SockOpsHook& connections;
   CgroupSkbHook& payload;
+  RequestsHook& requests;
   NodeConnectsHook& node_connects;
   TcHook& tc;
   XdpHook& xdp;
@@ -104,9 +108,18 @@ class ProtectedTarget {
   void set_stagger(unsigned stagger) { sampler_->set_stagger(stagger); }
 
  private:
+  /// A port, then its routes, then what has none: each with a slot of its own. Routes and rest are
+  /// there where the port's requests are looked at.
   struct Endpoint {
-    EndpointConfig config;
+    enum class Part : std::uint8_t { kPort, kRoute, kRest };
+    Part part = Part::kPort;
+    EndpointConfig config;  ///< of the port
+    std::size_t port = 0;   ///< index of the port in endpoints_
+    std::size_t route = 0;  ///< kRoute: index in config.routes
+    std::size_t input = 0;  ///< index in inputs_; kNoInput: only counted
     std::uint32_t slot = 0;
+    Unrecognized unrecognized;        ///< kPort
+    std::optional<bool> looked_at;    ///< kPort: its requests are; true = and refused
     headgate_counters last{};         ///< at the last tick
     std::uint64_t stirred = ~0ULL;    ///< KernelMaps::stirred() then
     headgate_counters second_ago{};   ///< one to two seconds ago
@@ -120,7 +133,14 @@ class ProtectedTarget {
     BesideGate beside;
     StormWatch storm;
     std::uint64_t refused_seen = 0;  ///< by `storm`
+
+    [[nodiscard]] bool is_port() const { return part == Part::kPort; }
+    /// Its connections are told from its requests, which are refused one by one.
+    [[nodiscard]] bool refuses_requests() const {
+      return headgate::refuses_requests(config.refuse.form);
+    }
   };
+  static constexpr std::size_t kNoInput = ~std::size_t{0};
   struct Namespace {
     std::uint32_t inode = 0;
     UniqueFd fd;
@@ -133,7 +153,15 @@ class ProtectedTarget {
   ProtectedTarget(const Config& config, const TargetConfig& target, const Located& located,
                   const Shared& shared);
   [[nodiscard]] Result<> claim(Instant now);
+  [[nodiscard]] Result<> claim_endpoint(Endpoint endpoint, std::uint64_t route_hash, Instant now);
+  [[nodiscard]] Result<> claim_requests(std::size_t port, Instant now);
+  [[nodiscard]] bool requests_gated(const Endpoint& endpoint) const;
+  void look_at_requests(std::size_t port);
   void collect_activity(Instant now);
+  void collect_port(Endpoint& endpoint, const headgate_counters& counters,
+                    EndpointActivity& activity) const;
+  void collect_requests(Endpoint& endpoint, const headgate_counters& counters,
+                        EndpointActivity& activity);
   void collect_responses(Endpoint& endpoint, const headgate_counters& counters,
                          EndpointActivity& activity) const;
   void collect_sizes(Endpoint& endpoint, const headgate_counters& counters,
@@ -149,6 +177,13 @@ class ProtectedTarget {
   void record_tick();
   void decide(Instant now, const Signals& signals);
   void publish(Instant now, std::uint32_t generation);
+  void publish_endpoint(Endpoint& endpoint, PolicyContext context, Instant now);
+  void publish_requests(const Endpoint& endpoint, PolicyContext context);
+  [[nodiscard]] std::uint64_t recognized_in_flight() const;
+  [[nodiscard]] bool gates_connections(const Endpoint& endpoint) const;
+  [[nodiscard]] static std::string shown_name(const Endpoint& endpoint);
+  void snapshot_port(const Endpoint& endpoint, EndpointSnapshot& out) const;
+  void snapshot_requests(const Endpoint& endpoint, EndpointSnapshot& out) const;
   void remember(State before, std::int64_t unix_ms);
   void restore_model();
   [[nodiscard]] headgate_model save_model() const;
@@ -183,6 +218,7 @@ class ProtectedTarget {
   std::uint32_t slot_ = 0;
   std::vector<Endpoint> endpoints_;
   std::vector<std::uint32_t> slots_;  ///< of endpoints_
+  bool sees_requests_ = false;        ///< some endpoint has routes or refuses requests
   bool legacy_settled_ = false;       ///< of all of them
   std::vector<Namespace> namespaces_;
   Instant opened_at_{};
@@ -196,7 +232,7 @@ class ProtectedTarget {
   Sample sample_;
   SignalDeriver deriver_;
   std::unique_ptr<Strategy> strategy_;
-  std::vector<EndpointInput> inputs_;
+  std::vector<EndpointInput> inputs_;  ///< of the endpoints that are judged
   Decision decision_;
   // As the strategy saw them in the last tick.
   std::uint64_t live_bytes_seen_ = 0;

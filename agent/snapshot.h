@@ -49,6 +49,16 @@ struct EndpointSnapshot {
   std::uint64_t beside_gate =
       0;               ///< connections of the last minute, if none of them was tried here
   bool storm = false;  ///< its clients reconnect in a hot loop and get silence
+
+  // Of a route, or of what has none: `name` is PORT/ROUTE, an attempt is a request.
+  bool requests = false;
+  std::string path;       ///< of a route; empty = what has none
+  bool refusable = true;  ///< false: counted only
+
+  // Of a port whose requests are looked at.
+  bool sees_requests = false;
+  double unrecognized_ratio = 1;  ///< of its connections: carry no requests that can be seen
+  std::array<std::uint64_t, HEADGATE_UNKNOWN_COUNT> unknown{};  ///< by headgate_unknown
 };
 
 struct TargetSnapshot {
