@@ -145,9 +145,41 @@ std::string counters_line(const Json& endpoint) {
           fmt::format("{}{} {}", refused.empty() ? "" : ", ", reason, count.get<std::uint64_t>());
     }
   }
-  return fmt::format("{}: {} attempts offered, {} admitted; tries refused: {}",
-                     text_of(endpoint, "name"), count_of(counters, "offered"),
-                     count_of(counters, "admitted"), refused.empty() ? "none" : refused);
+  const bool requests = text_of(endpoint, "unit") == "request";
+  return fmt::format("{}: {} {} offered, {} admitted; {} refused: {}", text_of(endpoint, "name"),
+                     count_of(counters, "offered"), requests ? "requests" : "attempts",
+                     count_of(counters, "admitted"), requests ? "requests" : "tries",
+                     refused.empty() ? "none" : refused);
+}
+
+/// How requests of a route are refused, and what was let through although they should have been.
+std::string requests_line(const Json& endpoint) {
+  const Json& counters = member(endpoint, "counters");
+  const std::string path = text_of(endpoint, "path");
+  const auto response_s = number_of(endpoint, "response_seconds");
+  const auto in_flight = number_of(endpoint, "in_flight");
+  std::string out =
+      fmt::format("  {}; {}", path.empty() ? "requests without a route" : path,
+                  flag_of(endpoint, "refusable")
+                      ? fmt::format("{} refused by {}", count_of(counters, "answered"),
+                                    text_of(endpoint, "refuse"))
+                      : "counted only");
+  if (const std::uint64_t guarded = count_of(counters, "admitted_guarded"); guarded > 0) {
+    out += fmt::format(", {} let through because their socket could not be answered", guarded);
+  }
+  if (in_flight) {
+    out += fmt::format("; {:.0f} in flight", *in_flight);
+  }
+  return response_s ? out + fmt::format(", answered after {:.1f} ms", *response_s * 1e3) : out;
+}
+
+std::string unknown_line(const Json& endpoint) {
+  std::string out;
+  for (const auto& [reason, what] : member(endpoint, "unknown_requests").items()) {
+    out += fmt::format("{}{} ({})", out.empty() ? "" : "; ", count_of(what, "count"),
+                       text_of(what, "means"));
+  }
+  return out;
 }
 
 std::string thresholds_line(const Json& target) {
@@ -187,6 +219,12 @@ void print_agent(std::string& text, const Explanation& e) {
   }
   for (const Json& endpoint : list_of(target, "endpoints")) {
     line(counters_line(endpoint));
+    if (text_of(endpoint, "unit") == "request") {
+      line(requests_line(endpoint));
+    }
+    if (const std::string unknown = unknown_line(endpoint); !unknown.empty()) {
+      line("  class unknown: " + unknown);
+    }
   }
   text += "\nLast refusals\n";
   const Json refusals = last_refusals(target);

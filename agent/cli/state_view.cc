@@ -22,12 +22,16 @@ EndpointView endpoint_view(const Json& e) {
   EndpointView view;
   view.name = text_of(e, "name");
   view.port = fmt::format("{:.0f}/{}", number_of(e, "port").value_or(0), text_of(e, "protocol"));
+  if (text_of(e, "unit") == "request") {
+    view.port = text_of(e, "path");
+    view.counted_only = !flag_of(e, "refusable");
+  }
   const Json& rates = member(e, "rates_per_second");
   view.offered_per_s = number_of(rates, "offered").value_or(0);
   view.admitted_per_s = number_of(rates, "admitted").value_or(0);
-  view.refused_per_s = number_of(rates, "reset").value_or(0) +
-                       number_of(rates, "expired").value_or(0) +
-                       number_of(rates, "dropped").value_or(0);
+  view.refused_per_s =
+      number_of(rates, "reset").value_or(0) + number_of(rates, "expired").value_or(0) +
+      number_of(rates, "dropped").value_or(0) + number_of(rates, "answered").value_or(0);
   view.deferred_per_s = number_of(rates, "deferred").value_or(0);
   view.in_flight = number_of(e, "in_flight");
   view.admit_ratio = number_of(e, "admit_ratio");
@@ -149,7 +153,7 @@ void add_rows(Table& table, const TargetView& target) {
       row[7].text = rate(e.admitted_per_s);
       row[8] = {rate(e.refused_per_s), e.refused_per_s > 0 ? Color::kYellow : Color::kNone};
       row[9].text = rate(e.deferred_per_s);
-      row[10].text = share(e.admit_ratio);
+      row[10].text = e.counted_only ? "counted only" : share(e.admit_ratio);
       if (e.reason != "none" && !e.reason.empty()) {
         row[10].text += ' ' + e.reason;
       }

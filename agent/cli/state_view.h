@@ -17,13 +17,14 @@ namespace headgate::cli {
 /// What `status` and `top` show of the agent's state (agent/web/state_json.h).
 struct EndpointView {
   std::string name;
-  std::string port;  ///< "4317/grpc"
+  std::string port;  ///< "4317/grpc"; of a route its path
   double offered_per_s = 0;
   double admitted_per_s = 0;
-  double refused_per_s = 0;   ///< attempts answered by reset, drop, or after waiting in vain
+  double refused_per_s = 0;   ///< attempts answered by reset, drop, 429, or after waiting in vain
   double deferred_per_s = 0;  ///< attempts asked to come again
   std::optional<double> in_flight;
   std::optional<double> admit_ratio;
+  bool counted_only = false;  ///< requests that are not refused here
   std::string reason;
 };
 struct TargetView {

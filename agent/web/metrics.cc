@@ -15,6 +15,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include "agent/base/unknown_class.h"
 #include "agent/web/words.h"
 
 namespace headgate::web {
@@ -184,10 +185,13 @@ PodLabelsByTarget pod_labels(std::span<const Named> targets) {
   return out;
 }
 
-/// The hook that makes the verdicts of a target: sock_ops only counts.
-std::string verdict_hook(const TargetSnapshot& target) {
+/// The hook that makes the verdicts of an endpoint: sock_ops only counts.
+std::string verdict_hook(const TargetSnapshot& target, const EndpointSnapshot& endpoint) {
+  if (endpoint.requests) {
+    return "requests";
+  }
   for (const HookStatus& hook : target.hooks) {
-    if (hook.hook != "sock_ops" && hook.program_id != 0) {
+    if (hook.hook != "sock_ops" && hook.hook != "requests" && hook.program_id != 0) {
       return hook.hook;
     }
   }
@@ -208,13 +212,14 @@ void add_verdicts(Families& out, std::span<const Named> targets) {
   Family verdicts = counter(
       "headgate_verdicts_total",
       "Verdicts in the kernel, one a try (a retransmitted SYN is judged again), by the reason for "
-      "it. verdict is admit or refuse; headgate_attempts_* say in which form it was refused.");
+      "it. verdict is admit or refuse; headgate_attempts_* say in which form it was refused. Of "
+      "requests on live connections: hook is requests, and endpoint ENDPOINT/ROUTE.");
   Family would = counter("headgate_would_refuse_total",
                          "Tries that the policy speaks against, refused or not (mode observe, "
                          "exempt source, lease run out), by reason.");
   for (const auto& [target, label] : targets) {
-    const std::string hook = verdict_hook(target);
     for (const EndpointSnapshot& endpoint : target.endpoints) {
+      const std::string hook = verdict_hook(target, endpoint);
       const headgate_counters& c = endpoint.counters;
       const auto verdict = [&, &label = label](std::string_view word, std::string_view reason,
                                                std::uint64_t value) {
@@ -226,14 +231,18 @@ void add_verdicts(Families& out, std::span<const Named> targets) {
                      value);
       };
       const std::uint64_t special = c.admitted_exempt + c.admitted_stale + c.admitted_probe +
-                                    c.admitted_observed + c.admitted_capped;
+                                    c.admitted_observed + c.admitted_capped + c.admitted_guarded;
       verdict("admit", "none", minus(c.admitted, special));
       verdict("admit", "exempt", c.admitted_exempt);
       verdict("admit", "stale", c.admitted_stale);
       verdict("admit", "probe", c.admitted_probe);
       verdict("admit", "observed", c.admitted_observed);
       verdict("admit", "capped", c.admitted_capped);
-      verdict("admit", "ticket", c.repeats - c.repeats_refused);
+      if (endpoint.requests) {
+        verdict("admit", "guarded", c.admitted_guarded);
+      } else {
+        verdict("admit", "ticket", c.repeats - c.repeats_refused);
+      }
       for (int r = HEADGATE_REASON_CIRCUIT; r < HEADGATE_REASON_COUNT; ++r) {
         const std::string_view reason = to_string(static_cast<headgate_reason>(r));
         verdict("refuse", reason, c.refused[r]);
@@ -247,12 +256,30 @@ void add_verdicts(Families& out, std::span<const Named> targets) {
   out.add(std::move(would));
 }
 
+struct Column {
+  std::string_view name;
+  std::string_view help;
+  __u64 headgate_counters::*field;
+};
+
+/// A family a column, of the ports or of their routes.
+void add_columns(Families& out, std::span<const Named> targets, std::span<const Column> columns,
+                 bool requests) {
+  for (const Column& column : columns) {
+    Family family = counter(column.name, column.help);
+    for (const auto& [target, label] : targets) {
+      for (const EndpointSnapshot& endpoint : target.endpoints) {
+        if (endpoint.requests == requests) {
+          family.add({{"target", label}, {"endpoint", endpoint.name}},
+                     std::uint64_t{endpoint.counters.*column.field});
+        }
+      }
+    }
+    out.add(std::move(family));
+  }
+}
+
 void add_endpoints(Families& out, std::span<const Named> targets) {
-  struct Column {
-    std::string_view name;
-    std::string_view help;
-    __u64 headgate_counters::*field;
-  };
   static constexpr std::array kColumns{
       Column{"headgate_attempts_offered_total", "Attempts (distinct connects) that came in.",
              &headgate_counters::offered},
@@ -279,16 +306,7 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
       Column{"headgate_received_bytes_total", "Payload received by connections that have closed.",
              &headgate_counters::received_bytes},
   };
-  for (const Column& column : kColumns) {
-    Family family = counter(column.name, column.help);
-    for (const auto& [target, label] : targets) {
-      for (const EndpointSnapshot& endpoint : target.endpoints) {
-        family.add({{"target", label}, {"endpoint", endpoint.name}},
-                   std::uint64_t{endpoint.counters.*column.field});
-      }
-    }
-    out.add(std::move(family));
-  }
+  add_columns(out, targets, kColumns, /*requests=*/false);
 
   Family admit = gauge("headgate_admit_ratio",
                        "Share of the attempts that the last decision admits; with the circuit open "
@@ -307,7 +325,7 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
         const bool circuit = (endpoint.policy.flags & HEADGATE_ARM_CIRCUIT) != 0;
         admit.add(labels, circuit ? 0.0 : endpoint.decision.admit.value());
       }
-      if (endpoint.in_flight_known) {
+      if (endpoint.in_flight_known && !endpoint.requests) {
         in_flight.add(labels, endpoint.in_flight);
         beside.add(labels, endpoint.beside_gate);
       }
@@ -317,6 +335,58 @@ void add_endpoints(Families& out, std::span<const Named> targets) {
   out.add(std::move(in_flight));
   out.add(std::move(beside));
   out.add(std::move(storm));
+}
+
+/// Requests on live connections: routes, what has none, and what could not be read.
+void add_requests(Families& out, std::span<const Named> targets) {
+  static constexpr std::array kColumns{
+      Column{"headgate_requests_offered_total",
+             "Requests on live connections; endpoint is ENDPOINT/ROUTE, (rest) those without one.",
+             &headgate_counters::offered},
+      Column{"headgate_requests_admitted_total", "Requests admitted, for whatever cause.",
+             &headgate_counters::admitted},
+      Column{"headgate_requests_answered_total",
+             "Requests refused by an answer: 429, 503 or RESOURCE_EXHAUSTED, as configured.",
+             &headgate_counters::answered},
+      Column{"headgate_request_bytes_total", "Size of the requests, where it is announced.",
+             &headgate_counters::payload_bytes},
+      Column{"headgate_request_admitted_bytes_total", "The same of those that were admitted.",
+             &headgate_counters::admitted_bytes},
+      Column{"headgate_request_responses_total", "Answers of the server that were seen (HTTP/1.1).",
+             &headgate_counters::responses},
+  };
+  add_columns(out, targets, kColumns, /*requests=*/true);
+  Family response = counter("headgate_request_response_seconds_total",
+                            "Time from the first byte of a request to that of its answer, summed.");
+  Family in_flight = gauge("headgate_requests_in_flight", "Requests admitted and not answered.");
+  Family unknown = counter("headgate_requests_unknown_total",
+                           "Requests and connections that could not be read, by reason; they meet "
+                           "the rule of their port.");
+  Family unrecognized =
+      gauge("headgate_unrecognized_connections_ratio",
+            "Share of the connections that carry no requests which can be seen: they are gated as "
+            "connections.");
+  for (const auto& [target, label] : targets) {
+    for (const EndpointSnapshot& endpoint : target.endpoints) {
+      const Labels labels{{"target", label}, {"endpoint", endpoint.name}};
+      if (endpoint.requests && endpoint.in_flight_known) {
+        response.add(labels, static_cast<double>(endpoint.counters.response_ns) * 1e-9);
+        in_flight.add(labels, endpoint.in_flight);
+      }
+      if (!endpoint.sees_requests) {
+        continue;
+      }
+      unrecognized.add(labels, endpoint.unrecognized_ratio);
+      for (unsigned reason = HEADGATE_UNKNOWN_NOT_HTTP; reason < HEADGATE_UNKNOWN_COUNT; ++reason) {
+        unknown.add(
+            {{"target", label}, {"endpoint", endpoint.name}, {"reason", unknown_word(reason)}},
+            endpoint.unknown[reason]);
+      }
+    }
+  }
+  for (Family* family : {&response, &in_flight, &unknown, &unrecognized}) {
+    out.add(std::move(*family));
+  }
 }
 
 /// The limit is known, or known not to exist.
@@ -580,6 +650,7 @@ std::string to_metrics(const AgentSnapshot& snapshot) {
   add_levels(out, targets);
   add_verdicts(out, targets);
   add_endpoints(out, targets);
+  add_requests(out, targets);
   add_errors(out, snapshot);
   return out.serialize();
 }

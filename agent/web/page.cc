@@ -138,12 +138,13 @@ const COLUMNS = ["endpoint", "port", "offered/s", "admitted/s", "refused/s", "ad
 function endpointRow(e) {
   const r = e.rates_per_second;
   return el("tr", {},
-    el("td", {}, e.name), el("td", {class: "num"}, e.port + "/" + e.protocol),
+    el("td", {}, e.name),
+    el("td", {class: "num"}, e.unit === "request" ? e.path || "" : e.port + "/" + e.protocol),
     el("td", {class: "num"}, count(r.offered)), el("td", {class: "num"}, count(r.admitted)),
-    el("td", {class: "num"}, count(r.reset + r.expired + r.dropped)),
+    el("td", {class: "num"}, count(r.reset + r.expired + r.dropped + r.answered)),
     el("td", {class: "num"}, share(e.admit_ratio) + (e.reason === "none" ? "" : " " + e.reason)),
     el("td", {class: "num"}, count(e.in_flight)), el("td", {}, e.criticality),
-    el("td", {}, e.refuse));
+    el("td", {}, e.refusable ? e.refuse : "counted only"));
 }
 function endpoints(target) {
   const head = COLUMNS.map((c, i) => el("th", i >= 1 && i <= 6 ? {class: "num"} : {}, c));

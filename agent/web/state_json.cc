@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/base/unknown_class.h"
 #include "agent/web/words.h"
 
 namespace headgate::web {
@@ -134,6 +135,12 @@ json counters(const headgate_counters& c) {
           {"established", c.established},
           {"closed", c.closed},
           {"received_bytes", c.received_bytes},
+          {"answered", c.answered},
+          {"admitted_guarded", c.admitted_guarded},
+          {"payload_bytes", c.payload_bytes},
+          {"admitted_bytes", c.admitted_bytes},
+          {"responses", c.responses},
+          {"response_seconds", ns(c.response_ns)},
           {"would_refuse", std::move(would)},
           {"refused", std::move(refused)}};
 }
@@ -186,6 +193,18 @@ json target_policy(const headgate_target_policy& p) {
           {"generation", p.generation}};
 }
 
+/// What could not be read of a port's requests, and why: only what has happened.
+json unknown_requests(const EndpointSnapshot& e) {
+  json out = json::object();
+  for (unsigned reason = HEADGATE_UNKNOWN_NOT_HTTP; reason < HEADGATE_UNKNOWN_COUNT; ++reason) {
+    if (e.unknown[reason] > 0) {
+      out[std::string(unknown_word(reason))] = {{"count", e.unknown[reason]},
+                                                {"means", unknown_text(reason)}};
+    }
+  }
+  return out;
+}
+
 /// What the kernel does with newcomers now: without a lease it admits all, whatever is in the
 /// policy that an earlier decision left there.
 json endpoint(const EndpointSnapshot& e, bool lease_valid) {
@@ -195,6 +214,12 @@ json endpoint(const EndpointSnapshot& e, bool lease_valid) {
                                  : lease_valid ? e.decision.reason
                                                : HEADGATE_REASON_NONE;
   return {{"name", e.name},
+          {"unit", e.requests                     ? "request"
+                   : e.protocol == Protocol::kUdp ? "datagram"
+                                                  : "connection"},
+          {"path", e.path.empty() ? json(nullptr) : json(e.path)},
+          {"hook", e.requests ? "requests" : "sk_lookup"},
+          {"refusable", e.refusable},
           {"port", e.port},
           {"protocol", headgate::to_string(e.protocol)},
           {"criticality", headgate::to_string(e.criticality)},
@@ -203,8 +228,14 @@ json endpoint(const EndpointSnapshot& e, bool lease_valid) {
           {"admit_ratio", admit},
           {"reason", to_string(reason)},
           {"in_flight", e.in_flight_known ? json(e.in_flight) : json(nullptr)},
+          {"response_seconds", e.rates.responses > 0 ? json(ns(e.rates.response_ns) /
+                                                            static_cast<double>(e.rates.responses))
+                                                     : json(nullptr)},
           {"beside_gate", e.beside_gate},
           {"storm", e.storm},
+          {"sees_requests", e.sees_requests},
+          {"unrecognized_ratio", e.sees_requests ? json(e.unrecognized_ratio) : json(nullptr)},
+          {"unknown_requests", unknown_requests(e)},
           {"policy", endpoint_policy(e.policy)},
           {"counters", counters(e.counters)},
           {"rates_per_second", counters(e.rates)}};

@@ -263,6 +263,17 @@ TEST_F(CopiedTree, ARunningAgentAddsStatePolicyAndRefusals) {
                     HasSubstr("normal -> shedding: cpu slow above enter"),
                     HasSubstr("configured at line 4")));
 
+  agent.targets[0].endpoints = test::port_with_routes();
+  out_.str("");
+  EXPECT_EQ(run(), 0);
+  EXPECT_THAT(out_.str(),
+              AllOf(HasSubstr("class unknown: 3 (TLS: nothing can be seen)"),
+                    HasSubstr("otlp-http/traces: 100 requests offered, 60 admitted; requests "
+                              "refused: share 40"),
+                    HasSubstr("/v1/traces; 40 refused by 429, 4 let through because their socket "
+                              "could not be answered; 5 in flight, answered after 10.0 ms"),
+                    HasSubstr("requests without a route; counted only")));
+
   agent.targets[0].config_line = 0;
   out_.str("");
   EXPECT_EQ(run(), 0);

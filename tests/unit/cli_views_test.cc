@@ -107,6 +107,17 @@ TEST(StatusTable, ShowsTargetsAndEndpoints) {
             "      0  1.00\n");
 }
 
+TEST(StatusTable, ShowsRoutesBelowTheirPort) {
+  AgentSnapshot agent = test::busy_snapshot();
+  agent.targets[0].endpoints = test::port_with_routes();
+  const std::string text = cli::render(view_of(agent), 0, false);
+  EXPECT_THAT(text, HasSubstr("otlp-http         4318/http           0        0         0"));
+  EXPECT_THAT(text, HasSubstr("otlp-http/traces  /v1/traces         10        6         4        0"
+                              "  0.50 share"));
+  EXPECT_THAT(text, HasSubstr("otlp-http/(rest)                      0        0         0        0"
+                              "  counted only"));
+}
+
 TEST(StatusTable, SaysWhatAPersonShouldKnow) {
   AgentSnapshot agent = test::busy_snapshot();
   agent.killed_switch = true;

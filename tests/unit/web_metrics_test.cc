@@ -73,6 +73,37 @@ INSTANTIATE_TEST_SUITE_P(
         R"(headgate_ticks_missed_total 2)", R"(process_cpu_seconds_total 1.5)",
         R"(process_resident_memory_bytes 20971520)"));
 
+TEST(Metrics, RequestsHaveSeriesOfTheirOwn) {
+  AgentSnapshot agent = busy_snapshot();
+  agent.targets[0].endpoints = test::port_with_routes();
+  const std::string text = to_metrics(agent);
+  const auto lines = lines_of(text);
+  const std::string route = R"({target="web",endpoint="otlp-http/traces"})";
+  const std::string verdict =
+      R"(headgate_verdicts_total{target="web",endpoint="otlp-http/traces",hook="requests",verdict=)";
+  for (const std::string& line :
+       {"headgate_requests_offered_total" + route + " 100",
+        "headgate_requests_answered_total" + route + " 40",
+        std::string(
+            R"x(headgate_requests_answered_total{target="web",endpoint="otlp-http/(rest)"} 0)x"),
+        "headgate_request_bytes_total" + route + " 102400",
+        "headgate_request_response_seconds_total" + route + " 0.55",
+        "headgate_requests_in_flight" + route + " 5", "headgate_admit_ratio" + route + " 0.5",
+        std::string(
+            R"(headgate_requests_unknown_total{target="web",endpoint="otlp-http",reason="tls"} 3)"),
+        std::string(
+            R"(headgate_requests_unknown_total{target="web",endpoint="otlp-http",reason="old"} 0)"),
+        std::string(
+            R"(headgate_unrecognized_connections_ratio{target="web",endpoint="otlp-http"} 0.25)"),
+        verdict + R"("refuse",reason="share"} 40)", verdict + R"("admit",reason="none"} 56)",
+        verdict + R"("admit",reason="guarded"} 4)"}) {
+    EXPECT_TRUE(lines.contains(line)) << line << " is not in\n" << text;
+  }
+  EXPECT_THAT(text, Not(HasSubstr(R"(attempts_offered_total{target="web",endpoint="otlp-http/)")))
+      << "a request is no attempt to connect";
+  EXPECT_THAT(text, Not(HasSubstr(R"(connections_in_flight{target="web",endpoint="otlp-http/)")));
+}
+
 TEST(Metrics, OneStateIsSetAndTheHashIsExact) {
   const std::string text = to_metrics(busy_snapshot());
   EXPECT_THAT(text, HasSubstr("\nheadgate_config_hash 76310993685999\n"));  // 0x456789abcdef

@@ -107,6 +107,51 @@ inline AgentSnapshot busy_snapshot() {
   return agent;
 }
 
+/// A port whose requests are looked at, with one route and what has none; of the last 200 requests
+/// on it half were for the route.
+inline std::vector<EndpointSnapshot> port_with_routes() {
+  EndpointSnapshot port;
+  port.name = "otlp-http";
+  port.port = 4318;
+  port.protocol = Protocol::kHttp;
+  port.refuse = RefuseForm::kAuto;
+  port.sees_requests = true;
+  port.unrecognized_ratio = 0.25;
+  port.unknown[HEADGATE_UNKNOWN_TLS] = 3;
+  EndpointSnapshot route = port;
+  route.name = "otlp-http/traces";
+  route.refuse = RefuseForm::kHttp429;
+  route.requests = true;
+  route.path = "/v1/traces";
+  route.sees_requests = false;
+  route.unknown = {};
+  route.criticality = Criticality::kSheddable;
+  route.decision.admit = Probability::admitting(0.5);
+  route.decision.reason = HEADGATE_REASON_SHARE;
+  route.counters.tries = route.counters.offered = 100;
+  route.counters.admitted = 60;
+  route.counters.admitted_guarded = 4;
+  route.counters.answered = 40;
+  route.counters.refused[HEADGATE_REASON_SHARE] = 40;
+  route.counters.payload_bytes = 102'400;
+  route.counters.responses = 55;
+  route.counters.response_ns = 550'000'000;
+  route.rates.offered = 10;
+  route.rates.admitted = 6;
+  route.rates.answered = 4;
+  route.rates.responses = 5;
+  route.rates.response_ns = 50'000'000;
+  route.in_flight = 5;
+  route.in_flight_known = true;
+  EndpointSnapshot rest = route;
+  rest.name = "otlp-http/(rest)";
+  rest.path.clear();
+  rest.refusable = false;
+  rest.counters = {};
+  rest.rates = {};
+  return {port, route, rest};
+}
+
 /// A target of which nothing could be read, as in the first tick.
 inline TargetSnapshot unknown_target(std::string name) {
   TargetSnapshot target;

@@ -56,6 +56,32 @@ TEST(StateJson, CarriesTheSnapshot) {
   EXPECT_TRUE(web["endpoints"][1]["in_flight"].is_null());
 }
 
+TEST(StateJson, ARouteSaysWhatItIsAndAPortWhatCouldNotBeRead) {
+  AgentSnapshot agent = busy_snapshot();
+  agent.targets[0].endpoints = test::port_with_routes();
+  const json endpoints = state_of(agent)["targets"][0]["endpoints"];
+  const json& port = endpoints[0];
+  EXPECT_EQ(port["unit"], "connection");
+  EXPECT_EQ(port["refuse"], "auto");
+  EXPECT_EQ(port["unrecognized_ratio"], 0.25);
+  EXPECT_EQ(port["unknown_requests"]["tls"]["count"], 3);
+  EXPECT_EQ(port["unknown_requests"]["tls"]["means"], "TLS: nothing can be seen");
+  EXPECT_FALSE(port["unknown_requests"].contains("old")) << "only what has happened";
+  const json& route = endpoints[1];
+  EXPECT_EQ(route["name"], "otlp-http/traces");
+  EXPECT_EQ(route["unit"], "request");
+  EXPECT_EQ(route["hook"], "requests");
+  EXPECT_EQ(route["path"], "/v1/traces");
+  EXPECT_EQ(route["refuse"], "429");
+  EXPECT_EQ(route["counters"]["answered"], 40);
+  EXPECT_EQ(route["counters"]["admitted_guarded"], 4);
+  EXPECT_DOUBLE_EQ(route["response_seconds"], 0.01);
+  EXPECT_TRUE(route["unrecognized_ratio"].is_null());
+  EXPECT_EQ(endpoints[2]["refusable"], false);
+  EXPECT_TRUE(endpoints[2]["path"].is_null());
+  EXPECT_TRUE(endpoints[2]["response_seconds"].is_null()) << "none has been answered";
+}
+
 TEST(StateJson, WithoutALeaseEverythingIsAdmittedWhateverThePolicySays) {
   AgentSnapshot agent = busy_snapshot();
   agent.targets[0].state = State::kUnknown;
