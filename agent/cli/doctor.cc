@@ -92,12 +92,12 @@ Check early_check(const SystemFacts& facts) {
 }
 
 Check btf_check(const SystemFacts& facts) {
-  return {
-      "btf",
-      Severity::kOk,
-      facts.btf ? "there, though no program here needs it" : "not there; no program here needs it",
-      {},
-      {}};
+  return {"btf",
+          Severity::kOk,
+          facts.btf ? "there; only the gate for requests needs it"
+                    : "not there; only the gate for requests needs it",
+          {},
+          {}};
 }
 
 void add_capability_checks(const SystemFacts& facts, std::vector<Check>& checks) {
@@ -316,6 +316,70 @@ Check user_check(const SystemFacts& facts) {
       "user", Severity::kOk, facts.user_namespace ? "root of a user namespace" : "root", {}, {}};
 }
 
+/// One check a hook: whether this machine can have it, and what its absence costs.
+void add_hook_checks(const SystemFacts& facts, std::vector<Check>& checks) {
+  struct Hook {
+    const char* name;
+    std::string missing;  ///< empty = it can be had
+    std::string found;
+    const char* costs;
+    const char* remedy;
+  };
+  const bool bpf = facts.bpf_errno == 0 && may_bpf(facts) && has(facts, CAP_NET_ADMIN);
+  const auto needs_bpf = [&] { return bpf ? std::string() : std::string("bpf(2) is not allowed"); };
+  const auto first = [](std::initializer_list<std::string> reasons) {
+    for (const std::string& reason : reasons) {
+      if (!reason.empty()) {
+        return reason;
+      }
+    }
+    return std::string();
+  };
+  const std::string no_v2 = facts.cgroup_v2 ? "" : "there is no v2 cgroup tree";
+  std::string cards;
+  for (const std::string& card : facts.cards) {
+    cards += (cards.empty() ? "" : ", ") + card;
+  }
+  const std::array hooks{
+      Hook{"hook sk_lookup", needs_bpf(), "new connections and datagrams can be refused",
+           "nothing is refused; the agent stays up and observes",
+           "see the checks of bpf and capabilities"},
+      Hook{"hook sock_ops", first({needs_bpf(), no_v2}),
+           "connections in flight can be counted, requests be seen",
+           "connections in flight and live bytes are not known, requests are not seen",
+           "mount a v2 hierarchy: systemd.unified_cgroup_hierarchy=1, or hybrid"},
+      Hook{
+          "hook requests",
+          first({needs_bpf(), no_v2,
+                 facts.bpf_loop ? "" : "no bpf_loop (Linux 5.17) for programs on connections",
+                 facts.btf ? "" : "no BTF",
+                 facts.bpffs == SystemFacts::BpfFs::kMounted ? "" : "no bpffs to pin to"}),
+          "requests on live connections can be seen; whether they can be refused is tried out when "
+          "an agent starts that has routes",
+          "routes are not told apart, and refuse: 429, 503 and grpc-exhausted refuse connections "
+          "only",
+          "a kernel of 6.1 or newer with CONFIG_DEBUG_INFO_BTF, and bpffs on /sys/fs/bpf"},
+      Hook{"hook tc", needs_bpf(),
+           parse_release(facts.kernel_release) >= std::optional(Version{6, 6})
+               ? "tcx (Linux 6.6)"
+               : "clsact; tcx needs Linux 6.6",
+           "no storm mode: clients that connect again in a hot loop each get a RST",
+           "see the checks of bpf and capabilities"},
+      Hook{"hook xdp", first({needs_bpf(), facts.cards.empty() ? "no network card here" : ""}),
+           "network cards: " + cards,
+           "no gate before the network stack; the others work without it",
+           "run on the node itself, in the host's network namespace"},
+  };
+  for (const Hook& hook : hooks) {
+    if (hook.missing.empty()) {
+      checks.push_back({hook.name, Severity::kOk, hook.found, {}, {}});
+    } else {
+      // A hook that is opt-in is missed by nobody who has not opted in.
+      checks.push_back({hook.name, Severity::kWarn, hook.missing, hook.costs, hook.remedy});
+    }
+  }
+}
+
 void add_foreign_checks(const SystemFacts& facts, std::vector<Check>& checks) {
   if (facts.foreign_errno != 0) {
     checks.push_back({"foreign programs", Severity::kWarn,
@@ -359,8 +423,8 @@ void add_endpoint_checks(const Json& target, const Json& endpoint, std::vector<C
   const Json& c = member(endpoint, "counters");
   const std::string name = fmt::format("{}/{}", text_of(target, "name"), text_of(endpoint, "name"));
   const std::uint64_t exempt = count_of(c, "admitted_exempt");
-  const std::uint64_t refused =
-      count_of(c, "reset") + count_of(c, "expired") + count_of(c, "dropped");
+  const std::uint64_t refused = count_of(c, "reset") + count_of(c, "expired") +
+                                count_of(c, "dropped") + count_of(c, "answered");
   if (exempt > kExemptMinimum && exempt > refused) {
     checks.push_back(
         {"exempt sources", Severity::kWarn,
@@ -431,6 +495,7 @@ std::vector<Check> diagnose(const SystemFacts& facts) {
   checks.push_back(pins_check(facts));
   checks.push_back(cgroup_check(facts));
   checks.push_back(psi_check(facts));
+  add_hook_checks(facts, checks);
   add_foreign_checks(facts, checks);
   add_agent_checks(facts, checks);
   return checks;

@@ -48,8 +48,10 @@ struct SystemFacts {
   std::string cgroup_problem;  ///< why the mode is not known
   bool cgroup_v2 = false;      ///< there is a v2 tree, which cgroup programs are attached to
   Psi psi = Psi::kMissing;
-  int bpf_errno = 0;     ///< of loading a trivial sk_lookup program; 0 = loaded
-  std::string lockdown;  ///< none, integrity, confidentiality; empty = not known
+  int bpf_errno = 0;               ///< of loading a trivial sk_lookup program; 0 = loaded
+  bool bpf_loop = false;           ///< programs on live connections may loop (Linux 5.17)
+  std::vector<std::string> cards;  ///< network devices with hardware behind them
+  std::string lockdown;            ///< none, integrity, confidentiality; empty = not known
   /// sk_lookup programs that are neither pinned below the pin root nor the running agent's
   std::vector<ForeignProgram> foreign;
   int foreign_errno = 0;      ///< why they could not be listed; 0 = they were

@@ -10,6 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
@@ -116,6 +117,20 @@ void look_at_file_systems(const DoctorOptions& options, SystemFacts& facts) {
       facts.lockdown = lockdown->substr(open + 1, close - open - 1);
     }
   }
+}
+
+/// A card has a device; bridges, tunnels and veths have none.
+std::vector<std::string> network_cards() {
+  std::vector<std::string> out;
+  std::error_code ec;
+  for (const auto& entry : std::filesystem::directory_iterator("/sys/class/net", ec)) {
+    std::error_code none;
+    if (std::filesystem::exists(entry.path() / "device", none)) {
+      out.push_back(entry.path().filename().string());
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 SystemFacts::Psi look_at_psi(const DoctorOptions& options) {
@@ -243,6 +258,8 @@ SystemFacts look_around(const DoctorOptions& options) {
   // libbpf explains each failure on stderr; this program does so itself, and better.
   libbpf_set_print(nullptr);
   facts.bpf_errno = try_to_load();
+  facts.bpf_loop = libbpf_probe_bpf_helper(BPF_PROG_TYPE_SK_SKB, BPF_FUNC_loop, nullptr) == 1;
+  facts.cards = network_cards();
   if (auto state = ControlClient(options.socket_path).state()) {
     facts.agent_state = std::move(*state);
   } else {

@@ -37,6 +37,8 @@ SystemFacts healthy() {
   facts.cgroup_v2 = true;
   facts.psi = SystemFacts::Psi::kAvailable;
   facts.lockdown = "none";
+  facts.bpf_loop = true;
+  facts.cards = {"eth0"};
   facts.agent_problem = "no agent is listening";
   return facts;
 }
@@ -71,6 +73,32 @@ TEST(Doctor, WhateverIsNotOkSaysWhatItCostsAndWhatToDo) {
     }
   }
   EXPECT_TRUE(has_failed(diagnose(facts)));
+}
+
+TEST(Doctor, SaysWhichHooksThisMachineCanHaveAndWhatTheOthersCost) {
+  SystemFacts facts = healthy();
+  EXPECT_EQ(find(facts, "hook requests").severity, Severity::kOk);
+  EXPECT_EQ(find(facts, "hook tc").found, "clsact; tcx needs Linux 6.6");
+  EXPECT_EQ(find(facts, "hook xdp").found, "network cards: eth0");
+  facts.bpf_loop = false;
+  EXPECT_EQ(find(facts, "hook requests").severity, Severity::kWarn);
+  EXPECT_THAT(find(facts, "hook requests").found, HasSubstr("5.17"));
+  EXPECT_THAT(find(facts, "hook requests").costs, HasSubstr("429"));
+  EXPECT_EQ(find(facts, "hook sk_lookup").severity, Severity::kOk) << "the others do without";
+  facts = healthy();
+  facts.btf = false;
+  EXPECT_EQ(find(facts, "hook requests").found, "no BTF");
+  facts.cgroup_v2 = false;
+  EXPECT_EQ(find(facts, "hook sock_ops").severity, Severity::kWarn);
+  facts.cards.clear();
+  EXPECT_THAT(find(facts, "hook xdp").found, HasSubstr("no network card"));
+  facts.bpf_errno = EPERM;
+  for (const char* hook : {"hook sk_lookup", "hook sock_ops", "hook requests", "hook tc"}) {
+    EXPECT_EQ(find(facts, hook).found, "bpf(2) is not allowed") << hook;
+  }
+  facts = healthy();
+  facts.kernel_release = "6.12.1";
+  EXPECT_EQ(find(facts, "hook tc").found, "tcx (Linux 6.6)");
 }
 
 TEST(Doctor, KernelsBelow510Fail) {
@@ -240,7 +268,7 @@ TEST(Doctor, TextAndJsonSayTheSame) {
   facts.bpffs = SystemFacts::BpfFs::kMissing;
   const auto checks = diagnose(facts);
   EXPECT_THAT(doctor_text(checks), AllOf(HasSubstr("warn   bpffs"), HasSubstr("costs: maps and"),
-                                         HasSubstr("do:    mount"), HasSubstr("1 to look at")));
+                                         HasSubstr("do:    mount"), HasSubstr("2 to look at")));
   const json object = json::parse(doctor_json(checks));
   EXPECT_EQ(object["schema"], 1);
   EXPECT_EQ(object["worst"], "warn");
