@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# The agent and nothing else: built from source in the first stage, installed from its own Debian
-# package in the second, which brings exactly the shared libraries that it links.
+# The agent and nothing else: no shell, no package manager; the binary, the libraries that it links
+# and the certificate authorities. The same commit and base image give the same digest:
 #
-#   docker build -t headgate .
+#   docker build --build-arg SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) \
+#     --build-arg REVISION=$(git describe --always --dirty) -t headgate .
 #   docker run --privileged --pid host --network host --cgroupns host \
 #     -v /sys/fs/bpf:/sys/fs/bpf -v /sys/fs/cgroup:/sys/fs/cgroup:ro \
 #     -v /etc/headgate:/etc/headgate:ro headgate
@@ -10,17 +11,16 @@ FROM debian:bookworm-slim AS build
 WORKDIR /headgate
 # The package list first, so that a change of the sources does not install everything again.
 COPY tests/run tests/lib.sh tests/packages.txt tests/
-RUN tests/run --setup build && rm -rf /var/lib/apt/lists/*
+RUN tests/run --setup build image && rm -rf /var/lib/apt/lists/*
 COPY . .
-RUN cmake --preset release -DHEADGATE_TESTS=OFF \
+ARG SOURCE_DATE_EPOCH=0
+ARG REVISION=
+RUN cmake --preset release -DHEADGATE_TESTS=OFF "-DHEADGATE_REVISION=$REVISION" \
   && cmake --build --preset release --target headgate \
-  && cpack -G DEB --config build/release/CPackConfig.cmake -B /package
+  && SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH deploy/image/collect build/release/headgate /image
 
-FROM debian:bookworm-slim
-COPY --from=build /package/headgate_*.deb /tmp/
-RUN apt-get update \
-  && apt-get install -y --no-install-recommends /tmp/headgate_*.deb \
-  && rm -rf /var/lib/apt/lists/* /tmp/headgate_*.deb
+FROM scratch
+COPY --from=build /image /
 # Root, because a process without uid 0 loses the capabilities that loading programs needs.
 ENTRYPOINT ["/usr/bin/headgate"]
 CMD ["run", "--config=/etc/headgate/headgate.yaml"]
