@@ -45,6 +45,7 @@ void defer_what_can_be_served(headgate_endpoint_policy& policy, const EndpointDe
   policy.waiting_max_other = served;
   if (policy.waiting_max > 0 || context.somebody_waits) {
     policy.actions |= packed(HEADGATE_ACTION_DEFER, HEADGATE_REASON_BUDGET);
+    policy.flags |= HEADGATE_LAST_TRY_ENTERS;
   }
   if (served > 0 || context.somebody_waits) {
     policy.actions |= packed(HEADGATE_ACTION_DEFER, HEADGATE_REASON_CONNECTIONS) |

@@ -95,6 +95,9 @@ static __always_inline void headgate_count_cause(struct headgate_counters *count
 	case HEADGATE_CAUSE_OBSERVED:
 		counters->admitted_observed++;
 		break;
+	case HEADGATE_CAUSE_LAST_TRY:
+		counters->admitted_last_try++;
+		break;
 	}
 }
 

@@ -44,7 +44,8 @@ enum headgate_cause {
 	HEADGATE_CAUSE_CAPPED = 4,   /* max_refuse */
 	HEADGATE_CAUSE_OBSERVED = 5, /* mode observe */
 	HEADGATE_CAUSE_REFUSED = 6,
-	HEADGATE_CAUSE_EXPIRED = 7, /* refused because it has waited for its deadline */
+	HEADGATE_CAUSE_EXPIRED = 7,  /* refused because it has waited for its deadline */
+	HEADGATE_CAUSE_LAST_TRY = 8, /* let in because it has */
 };
 
 struct headgate_answer {
@@ -317,6 +318,12 @@ HEADGATE_INLINE int headgate_may_refuse(const struct headgate_endpoint_policy *p
  * at its last try before the deadline, never after it: with gaps that double (1, 3, 7 s) or grow
  * by one (5, 7 s) the next try comes no later than twice the last gap from now.
  * size_kb: as for headgate_judge(); what is let in all the same is charged for it.
+ *
+ * Under HEADGATE_LAST_TRY_ENTERS an attempt that the budget has deferred until then is let in
+ * instead, at the cost of those that come after it. Retries and newcomers meet the same bucket, so
+ * in a long overload chance alone would keep many out until the end; and whoever was told to wait
+ * is to be served. No more than one second of work may wait, spread over the seconds to the
+ * deadline: a small share of the capacity, with no standing wave as from a priority at each try.
  */
 HEADGATE_INLINE struct headgate_answer
 headgate_resolve(const struct headgate_endpoint_policy *policy,
@@ -325,7 +332,7 @@ headgate_resolve(const struct headgate_endpoint_policy *policy,
 		 const struct headgate_age *age, __u64 now_ns, __u64 size_kb, const int locked)
 {
 	struct headgate_answer answer = {HEADGATE_ADMIT, HEADGATE_CAUSE_STALE};
-	__u64 age_ns, gap_ns, waiting, own_max;
+	__u64 age_ns, gap_ns, deadline_ns, waiting, own_max;
 	__u32 action;
 
 	if (headgate_lease_expired(target, now_ns))
@@ -370,8 +377,16 @@ headgate_resolve(const struct headgate_endpoint_policy *policy,
 	if (age) {
 		age_ns = now_ns - age->first_ns;
 		gap_ns = now_ns - age->last_ns;
-		if (age_ns + 2 * gap_ns > headgate_read(policy->defer_deadline_ns)) {
+		deadline_ns = headgate_read(policy->defer_deadline_ns);
+		if (age_ns + 2 * gap_ns > deadline_ns) {
 			answer.cause = HEADGATE_CAUSE_EXPIRED;
+			if (reason == HEADGATE_REASON_BUDGET && age_ns <= deadline_ns &&
+			    (headgate_read(policy->flags) & HEADGATE_LAST_TRY_ENTERS)) {
+				headgate_charge(policy, target, target_state, now_ns, size_kb,
+						locked);
+				answer.verdict = HEADGATE_ADMIT;
+				answer.cause = HEADGATE_CAUSE_LAST_TRY;
+			}
 			return answer;
 		}
 	} else {

@@ -108,6 +108,7 @@ enum headgate_verdict {
 #define HEADGATE_EXEMPT_SOURCES (1ULL << 19)  /* look the source up in headgate_exempt */
 #define HEADGATE_MAY_DEFER (1ULL << 20)       /* some action is DEFER: ages are kept */
 #define HEADGATE_JUDGE_EARLY (1ULL << 21)     /* tc and XDP judge it, in front of the socket */
+#define HEADGATE_LAST_TRY_ENTERS (1ULL << 22) /* refuse: auto; see headgate_resolve() */
 
 #define HEADGATE_LEVEL_PORT 0
 #define HEADGATE_LEVEL_ROUTE 1
@@ -252,11 +253,12 @@ struct headgate_counters {
    * from its first byte to the first byte of its answer (HTTP/1.1), payload_bytes are those of
    * requests, and `closed` counts the connections that ended with a request in flight.
    */
-  __u64 answered;         /* refused by an answer of the kernel's, or by one it brings about */
-  __u64 admitted_guarded; /* would have been refused, but this socket must not be answered now */
-  __u64 admitted_bytes;   /* of payload_bytes: requests that were admitted */
-  __u64 recognized;       /* in the slot of the port: connections on which a request was seen */
-  __u64 reserved[5];
+  __u64 answered;          /* refused by an answer of the kernel's, or by one it brings about */
+  __u64 admitted_guarded;  /* would have been refused, but this socket must not be answered now */
+  __u64 admitted_bytes;    /* of payload_bytes: requests that were admitted */
+  __u64 recognized;        /* in the slot of the port: connections on which a request was seen */
+  __u64 admitted_last_try; /* of admitted_deferred: let in because it could wait no longer */
+  __u64 reserved[4];
 };
 HEADGATE_ABI_SIZE(headgate_counters, 384);
 

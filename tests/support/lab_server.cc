@@ -111,7 +111,8 @@ void ServerProcess::start() {
                                 std::string("ipv6_only=") + (options().ipv6_only ? "1" : "0"),
                                 std::string("udp=") + (options().udp ? "1" : "0"),
                                 "mode=" + std::to_string(static_cast<int>(options().mode)),
-                                "backlog=" + std::to_string(options().backlog)};
+                                "backlog=" + std::to_string(options().backlog),
+                                "work_us=" + std::to_string(options().work_us)};
   for (const std::string& file : procs_files_) {
     argv.push_back("procs=" + file);
   }

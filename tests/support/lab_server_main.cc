@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // headgate_lab_server: stdin is a pipe whose end means stop, fd 3 holds the shared counters.
-// Arguments: KEY=VALUE with address, port, ipv6_only, udp, mode, backlog, procs (repeatable).
+// Arguments: KEY=VALUE with address, port, ipv6_only, udp, mode, backlog, work_us, procs
+// (repeatable).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -45,6 +46,8 @@ int main(int argc, char** argv) {
       options.mode = static_cast<headgate::lab::ServerMode>(std::atoi(value.c_str()));
     } else if (key == "backlog") {
       options.backlog = std::atoi(value.c_str());
+    } else if (key == "work_us") {
+      options.work_us = static_cast<unsigned>(std::atoi(value.c_str()));
     } else if (key == "procs") {
       // Before it listens: connections inherit the cgroup of the listener.
       if (!join_cgroup(value)) {

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include <array>
 #include <cerrno>
@@ -65,6 +66,21 @@ UniqueFd open_socket(const ServerOptions& options, std::uint16_t& port) {
   // sin_port and sin6_port lie at the same place.
   port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
   return fd;
+}
+
+/// Burns CPU time of this thread.
+void work(unsigned microseconds) {
+  const auto used_ns = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+  };
+  if (microseconds == 0) {
+    return;
+  }
+  const std::int64_t until_ns = used_ns() + 1000LL * microseconds;
+  while (used_ns() < until_ns) {
+  }
 }
 
 class Loop {
@@ -145,6 +161,7 @@ class Loop {
       const ssize_t got = ::recv(fd, data.data(), data.size(), 0);
       if (got > 0) {
         counters_.received_bytes += static_cast<std::uint64_t>(got);
+        work(options_.work_us);
         std::string_view answer(data.data(), static_cast<std::size_t>(got));
         if (options_.mode == ServerMode::kSay) {
           const std::size_t mark = answer.rfind('>');

@@ -168,6 +168,7 @@ PolicyContext automatic(double closes_per_s = 0, bool somebody_waits = false) {
 TEST(AutoPolicy, BudgetDefersAsManyAsTheLawAllows) {
   const auto policy = policy_of(with_budget(150), automatic());
   EXPECT_EQ(policy.waiting_max, 150U);
+  EXPECT_NE(policy.flags & HEADGATE_LAST_TRY_ENTERS, 0U);
   EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_BUDGET), HEADGATE_ACTION_DEFER);
   EXPECT_NE(policy.flags & HEADGATE_MAY_DEFER, 0U);
   EXPECT_EQ(action_of(policy.actions, HEADGATE_REASON_CONNECTIONS), HEADGATE_ACTION_RESET);

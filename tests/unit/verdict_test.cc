@@ -503,6 +503,33 @@ TEST_P(Verdict, DeferredIsResetAtTheLastTryBeforeTheDeadline) {
   EXPECT_EQ(waited.silent_s, (std::vector<unsigned>{0, 1, 2, 3, 4, 5}));
 }
 
+/// refuse: auto. Whoever was told to wait is served, at the cost of those that come later.
+TEST_P(Verdict, LastTryBeforeTheDeadlineEntersWhereItIsAsked) {
+  gate.policy.flags = HEADGATE_ARM_BUDGET | HEADGATE_MAY_DEFER | HEADGATE_LAST_TRY_ENTERS;
+  gate.policy.actions = all_actions(HEADGATE_ACTION_DEFER);
+  gate.policy.defer_deadline_ns = gate.target.defer_deadline_ns = 8 * kSecond;
+  gate.policy.charge_request_ns = 20 * kMs;
+  gate.policy.depth_ns = gate.target.bucket_depth_max_ns = 10 * kMs;
+  gate.target.bucket_charge_max_ns = 20 * kMs;
+  const auto at = [&](std::uint64_t age_s, std::uint64_t gap_s, headgate_reason reason) {
+    gate.now = kStart + age_s * kSecond;
+    gate.target_state.bucket_tat_ns = gate.now + 30 * kMs;  // no room
+    const headgate_age age{kStart, gate.now - gap_s * kSecond, 0, 0};
+    return gate.answer(reason, 0, &age);
+  };
+  EXPECT_EQ(at(3, 2, HEADGATE_REASON_BUDGET).verdict, HEADGATE_DEFER);
+  const headgate_answer last = at(7, 4, HEADGATE_REASON_BUDGET);
+  EXPECT_EQ(last.verdict, HEADGATE_ADMIT);
+  EXPECT_EQ(last.cause, HEADGATE_CAUSE_LAST_TRY);
+  EXPECT_GT(gate.target_state.bucket_tat_ns, gate.now + 30 * kMs) << "charged, though no room";
+  // After the deadline its client may have gone; and no other reason gives way.
+  EXPECT_EQ(at(9, 4, HEADGATE_REASON_BUDGET).cause, HEADGATE_CAUSE_EXPIRED);
+  EXPECT_EQ(at(7, 4, HEADGATE_REASON_MEMORY).cause, HEADGATE_CAUSE_EXPIRED);
+  EXPECT_EQ(at(7, 4, HEADGATE_REASON_CIRCUIT).cause, HEADGATE_CAUSE_EXPIRED);
+  gate.policy.flags &= ~HEADGATE_LAST_TRY_ENTERS;
+  EXPECT_EQ(at(7, 4, HEADGATE_REASON_BUDGET).cause, HEADGATE_CAUSE_EXPIRED);
+}
+
 /// Whatever the deadline and the timer: nobody is left waiting past it, and nobody is reset while a
 /// further try was sure to come before it.
 RC_GTEST_PROP(VerdictProperty, NobodyWaitsPastTheDeadline, ()) {
