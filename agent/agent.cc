@@ -79,6 +79,33 @@ std::size_t bucket_of(Duration value) {
   return bucket;
 }
 
+/// The addresses of the node, not of the pod that the agent runs in. A socket stays in the
+/// namespace in which it was opened.
+Result<std::unique_ptr<NodeAddresses>> open_node_addresses(const Locator& locator) {
+  if (locator.proc().own_netns() == locator.host_netns_inode()) {
+    return NodeAddresses::open();
+  }
+  const UniqueFd host = locator.open_host_netns();
+  if (!host) {
+    return fail(
+        "no process of the host's network namespace can be looked at (needs hostPID and "
+        "CAP_SYS_PTRACE)");
+  }
+  std::unique_ptr<NodeAddresses> out;
+  auto opened = run_in_netns(host.get(), [&]() -> Result<> {
+    auto addresses = NodeAddresses::open();
+    if (!addresses) {
+      return tl::unexpected<Error>(addresses.error());
+    }
+    out = std::move(*addresses);
+    return {};
+  });
+  if (!opened) {
+    return tl::unexpected<Error>(opened.error());
+  }
+  return out;
+}
+
 std::uint64_t read_counter(int fd) {
   std::uint64_t value = 0;
   return ::read(fd, &value, sizeof(value)) == sizeof(value) ? value : 0;
@@ -474,7 +501,7 @@ Result<> Agent::start_kernel_side(Instant now) {
   tc_->set_host(locator_.open_host_netns());
   xdp_->set_host(locator_.open_host_netns(), locator_.host_netns_inode());
   requests_ = std::make_unique<RequestsHook>(*maps_, pins_, hierarchy_.unified);
-  if (auto addresses = NodeAddresses::open(); addresses) {
+  if (auto addresses = open_node_addresses(locator_); addresses) {
     addresses_ = std::move(*addresses);
     std::vector<ExemptSource> own;
     for (const IpAddress& address : addresses_->addresses()) {

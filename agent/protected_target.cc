@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <set>
 #include <utility>
 
@@ -59,24 +58,6 @@ bool any_address(const headgate_endpoint_key& key) {
 
 bool same_flow(const headgate_endpoint_key& a, const headgate_endpoint_key& b) {
   return std::memcmp(&a, &b, sizeof(a)) == 0;
-}
-
-/// Sockets that processes hold open, by inode: /proc/PID/fd links read "socket:[INODE]".
-std::set<std::uint32_t> sockets_of(const std::vector<int>& pids) {
-  std::set<std::uint32_t> out;
-  for (const int pid : pids) {
-    std::error_code ec;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", pid), ec)) {
-      unsigned inode = 0;
-      std::error_code link_ec;
-      const std::string goal = std::filesystem::read_symlink(entry.path(), link_ec).string();
-      if (std::sscanf(goal.c_str(), "socket:[%u]", &inode) == 1) {  // NOLINT: fixed format
-        out.insert(inode);
-      }
-    }
-  }
-  return out;
 }
 
 bool in_pods(const std::string& cgroup_path) {
@@ -157,7 +138,7 @@ Result<> ProtectedTarget::claim(Instant now) {
   slot_ = *slot;
   claimed_ = true;
   rest() = Rest{};
-  rest().skipped = slot_ % 10;  // calm targets are read in turn, not all in the same tick
+  rest().skipped = slot_ % 30;  // calm targets are read in turn, not all in the same tick
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
     endpoint.config = config;
@@ -337,6 +318,14 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
   live_bytes_seen_ =
       live_bytes(shared_.maps.target_state(slot_), shared_.maps.target_policy(slot_).live_base);
   largest_request_seen_ = largest_request_bytes();
+  restarted_ = serving_.has_ended();
+  if (restarted_) {
+    ++restarts_;
+    opened_at_ = now;  // another one comes up: look often
+    look_again_at_ = now;
+    log::info("the serving process has ended", {{"target", config_.name}});
+  }
+  input.restarted = restarted_;
   input.live_bytes = live_bytes_seen_;
   input.largest_request_bytes = largest_request_seen_;
   strategy_->decide(input, decision_);
@@ -360,6 +349,7 @@ void ProtectedTarget::record_tick() {
   }
   TraceTick tick;
   tick.signals = deriver_.signals();
+  tick.restarted = restarted_;
   tick.live_bytes_known = counts_payload_;
   tick.live_bytes = live_bytes_seen_;
   tick.largest_request_bytes = largest_request_seen_;
@@ -405,6 +395,8 @@ Recorder::Part ProtectedTarget::record(std::uint64_t from, Instant now) {
 void ProtectedTarget::plan_rest() {
   constexpr unsigned kCalmTicks = 4;
   constexpr unsigned kIdleTicks = 9;
+  constexpr unsigned kAloneTicks = 29;
+  constexpr std::uint32_t kSlack = 5;
   constexpr double kCalmCpu = 0.5;
   constexpr double kCalmMemory = 0.7;
   constexpr double kIdleCpu = 0.1;
@@ -418,7 +410,17 @@ void ProtectedTarget::plan_rest() {
                     memory < kCalmMemory;
   idle_ = calm && rest().usual_offered < kIdleOffered && (*signals.cpu_slow).value < kIdleCpu &&
           memory < kIdleMemory;
-  rest().most = recorder_ != nullptr ? 0 : idle_ ? kIdleTicks : calm ? kCalmTicks : 0;
+  // Nobody is connected: nothing can come that is not announced by an attempt.
+  const bool alone =
+      idle_ && std::all_of(inputs_.begin(), inputs_.end(), [](const EndpointInput& input) {
+        return !input.tcp || (input.activity.in_flight_known && input.activity.in_flight == 0);
+      });
+  rest().most = recorder_ != nullptr ? 0
+                : alone              ? kAloneTicks
+                : idle_              ? kIdleTicks
+                : calm               ? kCalmTicks
+                                     : 0;
+  rest().slack = alone ? 0 : kSlack;
   sampler_->set_memory_detail_period(std::chrono::seconds(idle_ ? 5 : 1));
 }
 
@@ -872,7 +874,35 @@ void ProtectedTarget::look_around(Instant now) {
     }
   }
   map_flows(now);
+  follow_serving_process(now);
   exempt_sources();
+}
+
+/// Whose end is the target's end: the process that listens on its ports.
+void ProtectedTarget::follow_serving_process(Instant now) {
+  if (serving_.pid() != 0) {
+    return;
+  }
+  for (const Located::Netns& found : located_.namespaces) {
+    const auto space =
+        std::find_if(namespaces_.begin(), namespaces_.end(),
+                     [&](const Namespace& n) { return n.inode == found.inode && n.diag; });
+    if (space == namespaces_.end()) {
+      continue;
+    }
+    std::set<std::uint32_t> sockets;
+    for (const Endpoint& endpoint : endpoints_) {
+      const auto listeners =
+          shared_.listeners.on_port(now, *space->diag, space->inode,
+                                    ip_protocol(endpoint.config.protocol), endpoint.config.port);
+      if (listeners) {
+        for (const Listener& listener : *listeners) {
+          sockets.insert(listener.inode);
+        }
+      }
+    }
+    serving_.follow(shared_.locator.proc().root(), found.pids, sockets);
+  }
 }
 
 /// Live bytes matter where memory has a limit; datagrams show their size nowhere else.
@@ -1038,7 +1068,7 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(Instant now,
     if (listeners->empty()) {
       continue;
     }
-    const std::set<std::uint32_t> own = sockets_of(owner->pids);
+    const std::set<std::uint32_t> own = sockets_of(shared_.locator.proc().root(), owner->pids);
     std::set<IpAddress> addresses;
     std::set<IpAddress> foreign;
     for (const Listener& listener : *listeners) {
@@ -1333,6 +1363,7 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   const auto waiting = static_cast<std::int64_t>(state.waiting_started - state.waiting_settled -
                                                  waiting_.written_off());
   out.waiting = waiting > 0 ? static_cast<std::uint64_t>(waiting) : 0;
+  out.restarts = restarts_;
   const double elapsed_s = second_ago_at_ == Instant{} ? 0 : seconds(now - second_ago_at_);
   for (const Endpoint& endpoint : endpoints_) {
     EndpointSnapshot e;

@@ -39,6 +39,7 @@
 #include "agent/signals/signals.h"
 #include "agent/snapshot.h"
 #include "agent/targets/locate.h"
+#include "agent/targets/serving_process.h"
 
 namespace headgate {
 
@@ -194,6 +195,7 @@ class ProtectedTarget {
   void map_flows(Instant now);
   [[nodiscard]] std::vector<headgate_endpoint_key> wanted_flows(Instant now,
                                                                 const Endpoint& endpoint);
+  void follow_serving_process(Instant now);
   void exempt_sources();
   void count_legacy();
   [[nodiscard]] bool defers(const Endpoint& endpoint) const;
@@ -237,7 +239,10 @@ class ProtectedTarget {
   // As the strategy saw them in the last tick.
   std::uint64_t live_bytes_seen_ = 0;
   std::uint64_t largest_request_seen_ = 0;
-  bool had_no_room_ = false;  ///< for some attempt since the tick before
+  ServingProcess serving_;
+  bool restarted_ = false;      ///< seen in the last tick
+  std::uint64_t restarts_ = 0;  ///< seen since the target was opened
+  bool had_no_room_ = false;    ///< for some attempt since the tick before
   BlastRadius blast_radius_;
   std::unique_ptr<Recorder> recorder_;  ///< nullptr: nobody records
   Mode published_mode_ = Mode::kEnforce;

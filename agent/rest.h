@@ -16,15 +16,16 @@ namespace headgate {
 ///
 /// Reading a cgroup is what the agent costs (four files, 10 us with cold caches). A target that is
 /// well below its limits and gets no more than it usually gets is read every fifth tick, an idle
-/// one every tenth; the exact count of attempts, which costs next to nothing, tells in the same
-/// tick when that ends.
+/// one every tenth, one to which nobody is connected every thirtieth; the exact count of attempts,
+/// which costs next to nothing, tells in the same tick when that ends.
 struct alignas(64) Rest {
   std::uint32_t most = 0;                ///< ticks that may pass without a sample; 0 = none
   std::uint32_t skipped = 0;             ///< ticks since the last sample
   double usual_offered = 0;              ///< attempts a tick, smoothed
   std::uint64_t offered_seen = 0;        ///< sum of the endpoints' counters at the last tick
+  std::uint32_t slack = 0;               ///< attempts in a tick, beyond twice the usual, let pass
   std::uint32_t endpoints = 0;           ///< how many; more than fit = it never rests
-  std::array<std::uint32_t, 9> slots{};  ///< of the endpoints
+  std::array<std::uint32_t, 8> slots{};  ///< of the endpoints
 
   void add(std::uint32_t endpoint) {
     if (endpoints < slots.size()) slots[endpoints] = endpoint;
@@ -43,7 +44,7 @@ struct alignas(64) Rest {
     for (std::size_t i = 0; i < endpoints; ++i) offered += maps.offered(slots[i]);
     const auto arrived = static_cast<double>(offered - offered_seen);
     offered_seen = offered;
-    const bool burst = arrived > 2 * usual_offered + 5;
+    const bool burst = arrived > 2 * usual_offered + slack;
     usual_offered += 0.1 * (arrived - usual_offered);
     skipped = !burst && skipped < most ? skipped + 1 : 0;
     return skipped > 0;

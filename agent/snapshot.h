@@ -79,7 +79,8 @@ struct TargetSnapshot {
   std::vector<Strategy::Threshold> thresholds;
   headgate_target_policy policy{};
   bool lease_valid = false;
-  std::uint64_t waiting = 0;  ///< deferred attempts that wait now
+  std::uint64_t waiting = 0;   ///< deferred attempts that wait now
+  std::uint64_t restarts = 0;  ///< ends of the serving process seen since the target was found
   std::vector<EndpointSnapshot> endpoints;
   std::vector<HookStatus> hooks;
   std::vector<Transition> transitions;  ///< the last ones, oldest first

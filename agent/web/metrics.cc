@@ -461,6 +461,8 @@ void add_targets(Families& out, std::span<const Named> targets, const AgentSnaps
       gauge("headgate_lease_valid",
             "1 while the lease of the target's policy runs; without it all is admitted.");
   Family waiting = gauge("headgate_waiting_attempts", "Deferred attempts that wait now.");
+  Family restarts = counter("headgate_target_restarts_total",
+                            "Ends of the process that serves the target, seen by the agent.");
   Family hooks = gauge("headgate_hook_info", "Hooks of the targets; always 1.");
   for (const auto& [target, label] : targets) {
     for (int s = 0; s < static_cast<int>(State::kCount); ++s) {
@@ -476,6 +478,7 @@ void add_targets(Families& out, std::span<const Named> targets, const AgentSnaps
     }
     lease.add({{"target", label}}, target.lease_valid);
     waiting.add({{"target", label}}, target.waiting);
+    restarts.add({{"target", label}}, target.restarts);
     for (const HookStatus& hook : target.hooks) {
       const std::string prog_id = fmt::format("{}", hook.program_id);
       hooks.add({{"target", label},
@@ -497,7 +500,7 @@ void add_targets(Families& out, std::span<const Named> targets, const AgentSnaps
                {"prog_id", prog_id}},
               true);
   }
-  for (Family* family : {&state, &mode, &present, &age, &lease, &waiting, &hooks}) {
+  for (Family* family : {&state, &mode, &present, &age, &lease, &waiting, &restarts, &hooks}) {
     out.add(std::move(*family));
   }
 }

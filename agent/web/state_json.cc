@@ -124,6 +124,7 @@ json counters(const headgate_counters& c) {
           {"admitted_observed", c.admitted_observed},
           {"admitted_capped", c.admitted_capped},
           {"admitted_deferred", c.admitted_deferred},
+          {"admitted_last_try", c.admitted_last_try},
           {"repeats", c.repeats},
           {"repeats_refused", c.repeats_refused},
           {"reset", c.reset},
@@ -339,7 +340,8 @@ json target(const TargetSnapshot& t, Duration lease) {
                  {"sample_age_seconds", number(t.sample_age_s)},
                  {"lease_valid", t.lease_valid},
                  {"lease_seconds", seconds(lease)},
-                 {"waiting", t.waiting}};
+                 {"waiting", t.waiting},
+                 {"restarts", t.restarts}};
   object["cpu"] = cpu(t, unknown);
   object["memory"] = memory(t, unknown);
   object["thresholds"] = thresholds(t);

@@ -15,9 +15,12 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -48,6 +51,32 @@ std::uint16_t free_port() {
     throw std::runtime_error("no free port");
   }
   return ntohs(address.sin_port);
+}
+
+/// In how many ticks of a trace the flag in this column is set; -1 = there is no such column.
+std::ptrdiff_t ticks_with(const std::string& trace, std::string_view flag) {
+  std::istringstream lines(trace);
+  std::string line;
+  std::getline(lines, line);  // "# headgate-trace"
+  const auto cells = [&] {
+    std::vector<std::string> out;
+    std::istringstream in(line);
+    for (std::string cell; std::getline(in, cell, ',');) {
+      out.push_back(cell);
+    }
+    return out;
+  };
+  std::getline(lines, line);
+  const std::vector<std::string> names = cells();
+  const auto at = std::find(names.begin(), names.end(), flag);
+  if (at == names.end()) {
+    return -1;
+  }
+  std::ptrdiff_t count = 0;
+  while (std::getline(lines, line)) {
+    count += cells().at(static_cast<std::size_t>(at - names.begin())) == "1";
+  }
+  return count;
 }
 
 /// A server in a cgroup and namespace of its own, and a client beside it.
@@ -158,11 +187,71 @@ TEST_F(AgentTest, RecordedTraceIsReplayed) {
   EXPECT_EQ(decisions[0]["endpoints"][0]["admit"], 0.5);
 }
 
+TEST_F(AgentTest, EndsOfTheServingProcessAreTold) {
+  protect(config("{fixed: {admit: 0.5}}"), Outcome::kConnected);
+  const auto restarts = [&] { return agent_.target("web").value("restarts", -1); };
+  EXPECT_EQ(restarts(), 0);
+  std::string trace;
+  std::thread recorder([&] { trace = agent_.run({"record", "web", "--duration=3s"}).out; });
+  std::this_thread::sleep_for(milliseconds(500));
+  server_->kill();
+  EXPECT_TRUE(lab::eventually([&] { return restarts() == 1; })) << agent_.log();
+  recorder.join();
+  EXPECT_EQ(ticks_with(trace, "restarted"), 1) << trace;
+
+  // The next one is looked for once a second.
+  server_->start();
+  EXPECT_TRUE(lab::eventually([&] {
+    std::this_thread::sleep_for(milliseconds(1500));
+    server_->kill();
+    const bool seen = lab::eventually([&] { return restarts() == 2; }, milliseconds(1000));
+    server_->start();
+    return seen;
+  })) << agent_.log();
+}
+
 TEST_F(AgentTest, MaxRefuseDurationEndsTheRefusalsOfARateToo) {
   protect(config("{name: token_bucket, rate: 1}\n    max_refuse_duration: 2s"), Outcome::kRefused);
   EXPECT_TRUE(lab::eventually([&] { return connect(20).count(Outcome::kConnected) == 20; }))
       << agent_.state().dump(2);
   EXPECT_NE(agent_.log().find("max_refuse_duration exceeded"), std::string::npos) << agent_.log();
+}
+
+/// Overload of three times the capacity for ten seconds by clients that wait as stock senders do,
+/// ten seconds. What `auto` defers it must let in in time; what does not fit it resets at once.
+TEST_F(AgentTest, AutoLetsInWhatItDefers) {
+  constexpr double kCores = 0.5;
+  constexpr unsigned kWork_us = 10'000;
+  constexpr double kCapacity_per_s = kCores * 1e6 / kWork_us;
+  server_->stop();
+  cgroup_->limit_cpu(kCores);
+  lab::ServerOptions options;
+  options.port = 8080;
+  options.work_us = kWork_us;
+  server_ = std::make_unique<lab::ServerProcess>(pair_->server, options, cgroup_.get());
+  server_->start();
+  protect(config("adaptive", "", "refuse: auto"), Outcome::kConnected);
+  const auto load = [&](double per_second, std::chrono::seconds how_long) {
+    ConnectOptions one;
+    one.attempts = static_cast<std::uint64_t>(per_second * static_cast<double>(how_long.count()));
+    one.address = pair_->at_server().ipv4;
+    one.port = server_->port();
+    one.per_second = per_second;
+    one.parallel = 1024;
+    one.timeout = std::chrono::seconds(10);
+    return lab::connect_many(pair_->client, one);
+  };
+  (void)load(0.6 * kCapacity_per_s, std::chrono::seconds(4));  // it learns what one costs
+  const ConnectReport report = load(3 * kCapacity_per_s, std::chrono::seconds(10));
+  const auto counters = agent_.target("web")["endpoints"][0]["counters"];
+  const auto deferred = counters.value("deferred", 0.0);
+  const auto let_in = counters.value("admitted_deferred", 0.0);
+  const std::string seen = counters.dump() + report.describe();
+  EXPECT_GT(deferred, 50) << "nothing was deferred: " << seen;
+  EXPECT_GE(let_in, 0.99 * deferred) << seen;
+  EXPECT_GT(report.count(Outcome::kRefused), 0U)
+      << "three times the capacity cannot wait: " << seen;
+  EXPECT_LE(report.count(Outcome::kTimedOut), 0.01 * deferred) << seen;
 }
 
 TEST_F(AgentTest, F18_KilledAgentOpensTheGateWithinTheLease) {

@@ -186,6 +186,13 @@ TEST(Metrics, WhoTellsOfPods) {
   EXPECT_THAT(text, HasSubstr("headgate_pods_heard_age_seconds 1.5\n"));
 }
 
+TEST(Metrics, RestartsOfATargetAreCounted) {
+  AgentSnapshot agent = busy_snapshot();
+  agent.targets[0].restarts = 3;
+  EXPECT_THAT(to_metrics(agent), HasSubstr("headgate_target_restarts_total{target=\"" +
+                                           agent.targets[0].name + "\"} 3\n"));
+}
+
 TEST(Metrics, ReadErrorsAreSummedByFileName) {
   AgentSnapshot agent = busy_snapshot();
   agent.targets.push_back(unknown_target("x"));
