@@ -3,7 +3,8 @@ find_package(rapidcheck REQUIRED)
 headgate_test(config_test unit
   SOURCES
     config_flags_test.cc config_label_selector_test.cc config_load_test.cc config_problems_test.cc
-    config_property_test.cc config_quantity_test.cc config_routes_test.cc config_schema_test.cc
+    config_property_test.cc config_quantity_test.cc config_routes_test.cc config_samples_test.cc
+    config_schema_test.cc
     config_senders_test.cc config_watch_test.cc
   LIBS headgate_config headgate_strategies headgate_base fmt::fmt nlohmann_json::nlohmann_json
     rapidcheck ${YAML_CPP_LIBRARIES})
