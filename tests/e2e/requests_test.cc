@@ -387,8 +387,9 @@ TEST(RequestsUnderLoad, TheCriticalRouteIsServedWhileTheSheddableOneIsRefused) {
   const lab::Pair pair;
   const lab::Cgroup cgroup("overload");
   cgroup.limit_cpu(0.3);
-  const RealServer server(pair.server, cgroup,
-                          {kPushgateway, "--web.listen-address=:8080", "--log.level=error"});
+  const RealServer server(
+      pair.server, cgroup,
+      {kPushgateway, "--web.listen-address=:8080", "--log.level=error", "--persistence.file="});
   AgentProcess agent;
   agent.write_config(fmt::format(
       "apiVersion: headgate/v1\ntargets:\n  - name: push\n    match: {{cgroup: {}}}\n"

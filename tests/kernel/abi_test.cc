@@ -137,6 +137,7 @@ std::vector<Layout> layouts() {
         M(counters, admitted_guarded),
         M(counters, admitted_bytes),
         M(counters, recognized),
+        M(counters, admitted_last_try),
         M(counters, reserved)}},
       {"headgate_flow_key",
        sizeof(flow),
