@@ -156,7 +156,11 @@ void Agent::tick(Instant now) {
 void Agent::look_around(Instant now) {
   constexpr Duration kMostPerTick = milliseconds(30);
   const Instant begin = monotonic_now();
-  for (std::size_t n = 0; n < running_.size() && monotonic_now() - begin < kMostPerTick; ++n) {
+  const std::size_t most = running_.size() / 5 + 1;  // each is asked twice a second
+  for (std::size_t n = 0; n < std::min(most, running_.size()); ++n) {
+    if (monotonic_now() - begin >= kMostPerTick) {
+      break;
+    }
     looks_next_ = (looks_next_ + 1) % running_.size();
     if (running_[looks_next_]->wants_look(now)) {
       running_[looks_next_]->look(now);

@@ -35,6 +35,7 @@ constexpr Duration kLookWhenNew = std::chrono::seconds(1);
 constexpr Duration kLookWhenSettled = std::chrono::seconds(5);
 constexpr Duration kLookWhenIdle = std::chrono::seconds(10);
 constexpr Duration kModelWhenIdle = std::chrono::seconds(10);
+constexpr Duration kStormMemory = std::chrono::seconds(30);  ///< since the last refusal
 
 std::uint8_t ip_protocol(Protocol protocol) {
   return protocol == Protocol::kUdp ? IPPROTO_UDP : IPPROTO_TCP;
@@ -453,6 +454,9 @@ void ProtectedTarget::collect_activity(Instant now_at) {
     if (endpoint.is_port()) {
       collect_port(endpoint, now, activity);
       endpoint.beside.update(now_at, now.tries + now.repeats, now.established);
+      if (activity.refused > 0) {
+        storms_watched_until_ = now_at + kStormMemory;
+      }
       closed += activity.closed;
       lives += activity.responses;
       lives_s += activity.response_s_sum;
@@ -783,6 +787,9 @@ void ProtectedTarget::refresh(Instant now) {
 
 /// Only where silence can be had: storm mode without it would change nothing.
 void ProtectedTarget::watch_storms(Instant now) {
+  if (now >= storms_watched_until_) {
+    return;  // nobody was refused for long: what it takes to look is dear for hundreds of targets
+  }
   const bool wanted = wants_early();
   for (Endpoint& endpoint : endpoints_) {
     if (!endpoint.is_port()) {
@@ -803,6 +810,9 @@ void ProtectedTarget::watch_storms(Instant now) {
       }
     }
     endpoint.refused_seen = refused;
+    if (endpoint.storm.storm()) {
+      storms_watched_until_ = now + kStormMemory;
+    }
   }
   if (wants_early() != wanted) {
     look_again_at_ = now;  // attaches or detaches
