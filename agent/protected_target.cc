@@ -35,7 +35,6 @@ constexpr Duration kLookWhenNew = std::chrono::seconds(1);
 constexpr Duration kLookWhenSettled = std::chrono::seconds(5);
 constexpr Duration kLookWhenIdle = std::chrono::seconds(10);
 constexpr Duration kModelWhenIdle = std::chrono::seconds(10);
-constexpr Duration kStormMemory = std::chrono::seconds(30);  ///< since the last refusal
 
 std::uint8_t ip_protocol(Protocol protocol) {
   return protocol == Protocol::kUdp ? IPPROTO_UDP : IPPROTO_TCP;
@@ -454,9 +453,6 @@ void ProtectedTarget::collect_activity(Instant now_at) {
     if (endpoint.is_port()) {
       collect_port(endpoint, now, activity);
       endpoint.beside.update(now_at, now.tries + now.repeats, now.established);
-      if (activity.refused > 0) {
-        storms_watched_until_ = now_at + kStormMemory;
-      }
       closed += activity.closed;
       lives += activity.responses;
       lives_s += activity.response_s_sum;
@@ -787,9 +783,6 @@ void ProtectedTarget::refresh(Instant now) {
 
 /// Only where silence can be had: storm mode without it would change nothing.
 void ProtectedTarget::watch_storms(Instant now) {
-  if (now >= storms_watched_until_) {
-    return;  // nobody was refused for long: what it takes to look is dear for hundreds of targets
-  }
   const bool wanted = wants_early();
   for (Endpoint& endpoint : endpoints_) {
     if (!endpoint.is_port()) {
@@ -810,9 +803,6 @@ void ProtectedTarget::watch_storms(Instant now) {
       }
     }
     endpoint.refused_seen = refused;
-    if (endpoint.storm.storm()) {
-      storms_watched_until_ = now + kStormMemory;
-    }
   }
   if (wants_early() != wanted) {
     look_again_at_ = now;  // attaches or detaches
@@ -830,8 +820,7 @@ bool ProtectedTarget::wants_early() const {
 /// There are hooks for silence, or there may be: nobody has tried.
 bool ProtectedTarget::may_be_early() const {
   return std::all_of(namespaces_.begin(), namespaces_.end(), [this](const Namespace& space) {
-    return space.host ? shared_.xdp.serves(space.inode)
-                      : shared_.tc.status(space.inode).sys_errno == 0;
+    return space.host ? shared_.xdp.serves(space.inode) : shared_.tc.may_serve(space.inode);
   });
 }
 

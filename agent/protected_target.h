@@ -248,7 +248,6 @@ class ProtectedTarget {
   Mode published_mode_ = Mode::kEnforce;
   bool idle_ = false;  ///< nothing comes and nothing is used
   Instant model_stored_at_{};
-  Instant storms_watched_until_{};
   Outstanding tickets_;
   Outstanding waiting_;
   LiveAges live_ages_;

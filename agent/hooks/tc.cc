@@ -106,6 +106,11 @@ void TcHook::detach_all() {
   instances_.clear();
 }
 
+bool TcHook::may_serve(std::uint32_t netns) const {
+  const auto error = failed_.find(netns);
+  return error == failed_.end() || error->second.sys_errno == 0;
+}
+
 HookStatus TcHook::status(std::uint32_t netns) const {
   HookStatus out;
   out.hook = "tc";

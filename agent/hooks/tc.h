@@ -38,6 +38,8 @@ class TcHook {
   void release(std::uint32_t netns);
   void detach_all();
 
+  /// It is attached there, or nobody has tried in vain.
+  [[nodiscard]] bool may_serve(std::uint32_t netns) const;
   [[nodiscard]] HookStatus status(std::uint32_t netns) const;
   [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
   void add_pin_names(std::vector<std::string>& names) const;

@@ -77,6 +77,18 @@ class Storm : public ::testing::Test {
         connect_many(client_->netns, {.address = pod_->ipv4, .port = 8080, .timeout = timeout});
     return report.attempts.front().outcome;
   }
+  /// A client that connects again at once when it is refused, until it is kept waiting.
+  [[nodiscard]] ConnectReport reconnect_until_storm() const {
+    const auto until = std::chrono::steady_clock::now() + seconds(12);
+    return connect_many(
+        client_->netns,
+        {.attempts = 2'000'000,
+         .address = pod_->ipv4,
+         .port = 8080,
+         .parallel = 4,
+         .timeout = milliseconds(1500),
+         .stop = [&] { return std::chrono::steady_clock::now() > until || in_storm(); }});
+  }
   [[nodiscard]] bool in_storm() const {
     const auto target = agent_.target("pod");
     return target.is_object() && target["endpoints"][0]["storm"] == true;
@@ -107,16 +119,7 @@ TEST_F(Storm, BeginsWithAHotLoopAndEndsByItself) {
   EXPECT_EQ(attempt(seconds(2)), Outcome::kRefused);
   EXPECT_EQ(tc_mode(), "none") << "tc runs for every packet: only while it is needed";
 
-  // A client that connects again at once when it is refused, until it is kept waiting.
-  const auto until = std::chrono::steady_clock::now() + seconds(12);
-  const ConnectReport loop = connect_many(
-      client_->netns,
-      {.attempts = 2'000'000,
-       .address = pod_->ipv4,
-       .port = 8080,
-       .parallel = 4,
-       .timeout = milliseconds(1500),
-       .stop = [&] { return std::chrono::steady_clock::now() > until || in_storm(); }});
+  const ConnectReport loop = reconnect_until_storm();
   EXPECT_GT(loop.count(Outcome::kRefused), 50U) << loop.describe();
   ASSERT_TRUE(lab::eventually([&] { return in_storm() && tc_mode() != "none"; })) << agent_.log();
   EXPECT_TRUE(lab::eventually([&] { return attempt(milliseconds(500)) == Outcome::kTimedOut; }));
@@ -126,6 +129,19 @@ TEST_F(Storm, BeginsWithAHotLoopAndEndsByItself) {
   EXPECT_TRUE(lab::eventually([&] { return !in_storm() && tc_mode() == "none"; }, seconds(25)))
       << agent_.log();
   EXPECT_TRUE(lab::eventually([&] { return attempt(seconds(1)) == Outcome::kRefused; }));
+}
+
+/// Taken over by the next agent, whom nobody has been refused by.
+TEST_F(Storm, EndsByItselfUnderTheNextAgentToo) {
+  start("", "reset");
+  (void)reconnect_until_storm();
+  ASSERT_TRUE(lab::eventually([&] { return attempt(milliseconds(500)) == Outcome::kTimedOut; }))
+      << agent_.log();
+  agent_.kill();
+  start_agent();
+  EXPECT_TRUE(lab::eventually([&] { return in_storm(); })) << agent_.log();
+  EXPECT_TRUE(lab::eventually([&] { return !in_storm() && tc_mode() == "none"; }, seconds(25)))
+      << agent_.log();
 }
 
 TEST_F(Storm, OffStaysWithTheReset) {
