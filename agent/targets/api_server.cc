@@ -2,10 +2,8 @@
 #include "agent/targets/api_server.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cmath>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -13,6 +11,7 @@
 
 #include "agent/base/log.h"
 #include "agent/targets/http_client.h"
+#include "agent/targets/pod_worker.h"
 #include "agent/targets/proc.h"
 
 namespace headgate {
@@ -157,14 +156,13 @@ class Lines {
   std::string begun_;
 };
 
-class Follower final : public PodSource {
+class Follower final : public PodWorker {
  public:
   Follower(ApiServerOptions options, std::unique_ptr<HttpClient> http)
-      : options_(std::move(options)), http_(std::move(http)) {
-    status_.source = "api";
-    status_.where = options_.url;
-    status_.node_name = options_.node_name;
-    status_.problem = fmt::format("{} has not answered yet", options_.url);
+      : PodWorker("api", options.url, options.node_name,
+                  fmt::format("{} has not answered yet", options.url)),
+        options_(std::move(options)),
+        http_(std::move(http)) {
     thread_ = std::thread([this] { run(); });
   }
   ~Follower() override {
@@ -175,21 +173,6 @@ class Follower final : public PodSource {
   Follower& operator=(const Follower&) = delete;
   Follower(Follower&&) = delete;
   Follower& operator=(Follower&&) = delete;
-
-  [[nodiscard]] PodsPtr pods() const override {
-    const std::lock_guard lock(mutex_);
-    return pods_;
-  }
-  [[nodiscard]] std::uint64_t generation() const override { return generation_; }
-  [[nodiscard]] PodSourceStatus status(Instant at) const override {
-    const std::lock_guard lock(mutex_);
-    PodSourceStatus out = status_;
-    out.pods = pods_ != nullptr ? pods_->by_uid().size() : 0;
-    if (heard_at_ != Instant{}) {
-      out.heard_age_s = std::max(0.0, seconds(at - heard_at_));
-    }
-    return out;
-  }
 
  private:
   /// Both: what to do next is in version_ and must_list_.
@@ -231,17 +214,16 @@ class Follower final : public PodSource {
     must_list_ = false;
     listed_at_ = now();
     failures_ = 0;
-    {
-      const std::lock_guard lock(mutex_);
-      status_.received_bytes += listed->bytes;
-      status_.synced = true;
-      status_.problem.clear();
-    }
+    change_status([&](PodSourceStatus& status) {
+      status.received_bytes += listed->bytes;
+      status.synced = true;
+      status.problem.clear();
+    });
     log::info("pods listed", {{"node", options_.node_name},
                               {"pods", working_.by_uid().size()},
                               {"bytes", listed->bytes},
                               {"version", version_}});
-    publish();
+    publish_working();
     return {};
   }
 
@@ -271,14 +253,13 @@ class Follower final : public PodSource {
       }
       heard = true;
       failures_ = 0;
-      {
-        const std::lock_guard lock(mutex_);
-        status_.received_bytes += bytes.size();
-        heard_at_ = now();
-        status_.problem.clear();
-      }
+      note_heard();
+      change_status([&](PodSourceStatus& status) {
+        status.received_bytes += bytes.size();
+        status.problem.clear();
+      });
       if (changed) {
-        publish();
+        publish_working();
       }
       return sound && !ended_by_;
     });
@@ -298,10 +279,7 @@ class Follower final : public PodSource {
     // The server ended it in order. One that does so at once, again and again, is not asked in a
     // tight loop.
     if (!heard) {
-      const std::lock_guard lock(mutex_);
-      heard_at_ = now();
-    }
-    if (!heard) {
+      note_heard();
       (void)http_->sleep(options_.backoff_first);
     }
     return {};
@@ -355,25 +333,17 @@ class Follower final : public PodSource {
     return true;
   }
 
-  void publish() {
-    auto next = std::make_shared<const PodList>(working_);
-    const std::lock_guard lock(mutex_);
-    pods_ = std::move(next);
-    heard_at_ = now();
-    ++generation_;
-  }
+  void publish_working() { publish(std::make_shared<const PodList>(working_)); }
 
   void count(std::uint64_t PodSourceStatus::*counter) {
-    const std::lock_guard lock(mutex_);
-    ++(status_.*counter);
+    change_status([&](PodSourceStatus& status) { ++(status.*counter); });
   }
 
   void tell(const std::string& problem) {
-    {
-      const std::lock_guard lock(mutex_);
-      ++status_.errors;
-      status_.problem = problem;
-    }
+    change_status([&](PodSourceStatus& status) {
+      ++status.errors;
+      status.problem = problem;
+    });
     log::write_once(log::Level::kWarn, "api server", problem, "pods are not followed",
                     {{"reason", problem}, {"known", working_.by_uid().size()}});
   }
@@ -390,11 +360,6 @@ class Follower final : public PodSource {
   Duration retry_after_{};
   std::optional<Error> ended_by_;  ///< why the stream was cut
 
-  mutable std::mutex mutex_;
-  PodsPtr pods_;            ///< guarded by mutex_
-  PodSourceStatus status_;  ///< guarded by mutex_
-  Instant heard_at_{};      ///< guarded by mutex_
-  std::atomic<std::uint64_t> generation_{0};
   std::thread thread_;  ///< last: it uses all above
 };
 

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/targets/cri.h"
 
-#include <algorithm>
-#include <atomic>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -12,13 +9,12 @@
 #include "agent/base/log.h"
 #include "agent/targets/cri_messages.h"
 #include "agent/targets/http_client.h"
+#include "agent/targets/pod_worker.h"
 
 namespace headgate {
 namespace {
 
 constexpr std::size_t kMostOfAList = 64U << 20U;
-
-Instant now() { return std::chrono::steady_clock::now(); }
 
 /// One unary call; the message of its answer.
 Result<std::string> call(HttpClient& http, const CriOptions& options, std::string_view method,
@@ -70,13 +66,13 @@ Result<PodList> look(HttpClient& http, const CriOptions& options, std::size_t& b
   return pods_of(*parsed_sandboxes, *parsed_containers);
 }
 
-class Looker final : public PodSource {
+class Looker final : public PodWorker {
  public:
   Looker(CriOptions options, std::unique_ptr<HttpClient> http)
-      : options_(std::move(options)), http_(std::move(http)) {
-    status_.source = "cri";
-    status_.where = options_.socket;
-    status_.problem = fmt::format("{} has not been asked yet", options_.socket);
+      : PodWorker("cri", options.socket, "",
+                  fmt::format("{} has not been asked yet", options.socket)),
+        options_(std::move(options)),
+        http_(std::move(http)) {
     thread_ = std::thread([this] { run(); });
   }
   ~Looker() override {
@@ -87,21 +83,6 @@ class Looker final : public PodSource {
   Looker& operator=(const Looker&) = delete;
   Looker(Looker&&) = delete;
   Looker& operator=(Looker&&) = delete;
-
-  [[nodiscard]] PodsPtr pods() const override {
-    const std::lock_guard lock(mutex_);
-    return pods_;
-  }
-  [[nodiscard]] std::uint64_t generation() const override { return generation_; }
-  [[nodiscard]] PodSourceStatus status(Instant at) const override {
-    const std::lock_guard lock(mutex_);
-    PodSourceStatus out = status_;
-    out.pods = pods_ != nullptr ? pods_->by_uid().size() : 0;
-    if (heard_at_ != Instant{}) {
-      out.heard_age_s = std::max(0.0, seconds(at - heard_at_));
-    }
-    return out;
-  }
 
  private:
   void run() {
@@ -118,33 +99,33 @@ class Looker final : public PodSource {
   }
 
   void take(Result<PodList> found, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    ++status_.lists;
-    status_.received_bytes += bytes;
-    if (!found) {
-      ++status_.errors;
-      status_.problem = found.error().message;
-      log::write_once(log::Level::kWarn, "cri", status_.problem,
-                      "the container runtime does not tell of pods", {{"reason", status_.problem}});
-      return;
+    bool changed = false;
+    if (found) {
+      const PodsPtr known = pods();
+      changed = known == nullptr || *known != *found;
+      if (changed) {
+        publish(std::make_shared<const PodList>(std::move(*found)));
+      } else {
+        note_heard();
+      }
     }
-    status_.synced = true;
-    status_.problem.clear();
-    heard_at_ = now();
-    if (pods_ == nullptr || *pods_ != *found) {
-      pods_ = std::make_shared<const PodList>(std::move(*found));
-      ++status_.events;
-      ++generation_;
+    change_status([&](PodSourceStatus& status) {
+      ++status.lists;
+      status.received_bytes += bytes;
+      status.errors += found ? 0 : 1;
+      status.events += changed ? 1 : 0;
+      status.synced = status.synced || found;
+      status.problem = found ? std::string() : found.error().message;
+    });
+    if (!found) {
+      log::write_once(log::Level::kWarn, "cri", found.error().message,
+                      "the container runtime does not tell of pods",
+                      {{"reason", found.error().message}});
     }
   }
 
   const CriOptions options_;
   const std::unique_ptr<HttpClient> http_;
-  mutable std::mutex mutex_;
-  PodsPtr pods_;            ///< guarded by mutex_
-  PodSourceStatus status_;  ///< guarded by mutex_
-  Instant heard_at_{};      ///< guarded by mutex_
-  std::atomic<std::uint64_t> generation_{0};
   std::thread thread_;  ///< last: it uses all above
 };
 

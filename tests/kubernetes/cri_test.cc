@@ -20,10 +20,14 @@
 
 #include "agent/targets/cri_messages.h"
 #include "agent/targets/locate_pods.h"
+#include "tests/support/wire_format.h"
 
 namespace headgate {
 namespace {
 
+using test::wire::bytes;
+using test::wire::entry;
+using test::wire::number;
 using testing::HasSubstr;
 using testing::SizeIs;
 
@@ -39,24 +43,6 @@ std::pair<int, std::string> run(const std::string& command) {
   return {pipe != nullptr ? ::pclose(pipe) : -1, out};
 }
 
-// The wire format of protocol buffers, written.
-std::string varint(std::uint64_t value) {
-  std::string out;
-  while (value >= 0x80) {
-    out += static_cast<char>((value & 0x7fU) | 0x80U);
-    value >>= 7U;
-  }
-  return out + static_cast<char>(value);
-}
-std::string number(unsigned field, std::uint64_t value) {
-  return varint(field << 3U) + varint(value);
-}
-std::string bytes(unsigned field, const std::string& value) {
-  return varint(field << 3U | 2U) + varint(value.size()) + value;
-}
-std::string entry(unsigned field, const std::string& key, const std::string& value) {
-  return bytes(field, bytes(1, key) + bytes(2, value));
-}
 /// The first text of an answer, which is the id in all that are asked here.
 std::string first_text(const std::string& message) {
   return message.size() > 2 ? message.substr(2, static_cast<unsigned char>(message[1])) : "";

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 
@@ -105,15 +106,26 @@ using Names = std::vector<std::string>;
 
 bool is_watch(const HttpExchange& exchange) { return exchange.asks_for("watch=true"); }
 
-TEST(ApiServer, ListsFromTheCacheAndWatchesFromThere) {
-  HttpScript server([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a", "b"}));
-      return;
+using Script = std::function<void(const HttpExchange&)>;
+
+void begins_and_stays(const HttpExchange& exchange) {
+  exchange.begin_stream();
+  exchange.wait_for_end();
+}
+
+/// A server with these pods at version 5; what it does with a watch.
+Script lists(const Names& names, Script watch = begins_and_stays) {
+  return [names, watch = std::move(watch)](const HttpExchange& exchange) {
+    if (is_watch(exchange)) {
+      watch(exchange);
+    } else {
+      exchange.answer(200, list_of(5, names));
     }
-    exchange.begin_stream();
-    exchange.wait_for_end();
-  });
+  };
+}
+
+TEST(ApiServer, ListsFromTheCacheAndWatchesFromThere) {
+  HttpScript server(lists({"a", "b"}));
   const auto pods = follow(server);
   ASSERT_TRUE(eventually([&] { return server.heads().size() >= 2; }));
   EXPECT_EQ(names(*pods), (Names{"a", "b"}));
@@ -130,18 +142,14 @@ TEST(ApiServer, ListsFromTheCacheAndWatchesFromThere) {
 }
 
 TEST(ApiServer, EventsThatComeByteByByteChangeTheList) {
-  HttpScript server([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a", "b"}));
-      return;
-    }
+  HttpScript server(lists({"a", "b"}, [](const HttpExchange& exchange) {
     exchange.begin_stream();
     for (const char c : event("ADDED", pod("c", 6)) + event("DELETED", pod("a", 7)) +
                             event("MODIFIED", pod("b", 8))) {
       exchange.piece(std::string(1, c));
     }
     exchange.wait_for_end();
-  });
+  }));
   const auto pods = follow(server);
   ASSERT_TRUE(eventually([&] { return status(*pods).events == 3; }));
   ASSERT_TRUE(eventually([&] { return names(*pods) == Names{"b", "c"}; }));
@@ -150,11 +158,7 @@ TEST(ApiServer, EventsThatComeByteByByteChangeTheList) {
 }
 
 TEST(ApiServer, ABookmarkMovesTheVersionWithoutAList) {
-  HttpScript server([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a"}));
-      return;
-    }
+  HttpScript server(lists({"a"}, [](const HttpExchange& exchange) {
     exchange.begin_stream();
     if (exchange.number() == 1) {
       exchange.piece(bookmark(50));
@@ -162,7 +166,7 @@ TEST(ApiServer, ABookmarkMovesTheVersionWithoutAList) {
       return;
     }
     exchange.wait_for_end();
-  });
+  }));
   const auto pods = follow(server);
   ASSERT_TRUE(eventually([&] { return server.heads().size() >= 3; }));
   EXPECT_THAT(server.heads()[2], HasSubstr("&resourceVersion=50&"));
@@ -223,11 +227,7 @@ TEST(ApiServer, AVersionThatIsNotToBeHadIsGivenUp) {
 }
 
 TEST(ApiServer, AStreamThatBreaksGoesOnWhereItWas) {
-  HttpScript server([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a"}));
-      return;
-    }
+  HttpScript server(lists({"a"}, [](const HttpExchange& exchange) {
     exchange.begin_stream();
     if (exchange.number() == 1) {
       const std::string next = event("ADDED", pod("c", 7));
@@ -237,7 +237,7 @@ TEST(ApiServer, AStreamThatBreaksGoesOnWhereItWas) {
     }
     exchange.piece(event("ADDED", pod("c", 7)));
     exchange.wait_for_end();
-  });
+  }));
   const auto pods = follow(server);
   ASSERT_TRUE(eventually([&] { return names(*pods) == Names{"a", "b", "c"}; }));
   EXPECT_THAT(server.heads().at(2), HasSubstr("&resourceVersion=6&"));
@@ -247,14 +247,7 @@ TEST(ApiServer, AStreamThatBreaksGoesOnWhereItWas) {
 }
 
 TEST(ApiServer, AStreamThatIsSilentIsBegunAnew) {
-  HttpScript server([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a"}));
-      return;
-    }
-    exchange.begin_stream();
-    exchange.wait_for_end();
-  });
+  HttpScript server(lists({"a"}));
   ApiServerOptions quick = options(server.url());
   quick.watch_silence = std::chrono::milliseconds(30);
   const auto pods = std::move(*ApiPods::start(quick));
@@ -264,11 +257,7 @@ TEST(ApiServer, AStreamThatIsSilentIsBegunAnew) {
 }
 
 TEST(ApiServer, WhatIsNoEventMakesANewList) {
-  HttpScript server([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a"}));
-      return;
-    }
+  HttpScript server(lists({"a"}, [](const HttpExchange& exchange) {
     exchange.begin_stream();
     if (exchange.number() == 1) {
       exchange.piece("<html>a proxy speaks</html>\n");
@@ -276,7 +265,7 @@ TEST(ApiServer, WhatIsNoEventMakesANewList) {
       return;
     }
     exchange.wait_for_end();
-  });
+  }));
   const auto pods = follow(server);
   ASSERT_TRUE(eventually([&] { return status(*pods).lists == 2; }));
   EXPECT_EQ(names(*pods), Names{"a"});
@@ -312,14 +301,7 @@ TEST(ApiServer, RefusalsSayWhatToDoAndEndWhenTheyEnd) {
 }
 
 TEST(ApiServer, WhatWasKnownStaysWhileTheServerIsAway) {
-  auto server = std::make_unique<HttpScript>([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a"}));
-      return;
-    }
-    exchange.begin_stream();
-    exchange.wait_for_end();
-  });
+  auto server = std::make_unique<HttpScript>(lists({"a"}));
   const auto pods = follow(*server);
   ASSERT_TRUE(eventually([&] { return server->heads().size() >= 2; }));
   server.reset();
@@ -355,14 +337,7 @@ TEST(ApiServer, TheTokenIsReadAgainForEachRequest) {
 }
 
 TEST(ApiServer, EndsAtOnceInTheMiddleOfAWatch) {
-  HttpScript server([](const HttpExchange& exchange) {
-    if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a"}));
-      return;
-    }
-    exchange.begin_stream();
-    exchange.wait_for_end();
-  });
+  HttpScript server(lists({"a"}));
   auto pods = follow(server);
   ASSERT_TRUE(eventually([&] { return server.heads().size() >= 2; }));
   pods.reset();  // would last for the watch's 450 s

@@ -7,31 +7,16 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "tests/support/wire_format.h"
+
 namespace headgate {
 namespace {
 
+using test::wire::bytes;
+using test::wire::entry;
+using test::wire::number;
 using testing::HasSubstr;
 using testing::SizeIs;
-
-// The wire format, written: https://protobuf.dev/programming-guides/encoding
-
-std::string varint(std::uint64_t value) {
-  std::string out;
-  while (value >= 0x80) {
-    out += static_cast<char>((value & 0x7fU) | 0x80U);
-    value >>= 7U;
-  }
-  return out + static_cast<char>(value);
-}
-std::string number(unsigned field, std::uint64_t value) {
-  return varint(field << 3U) + varint(value);
-}
-std::string bytes(unsigned field, const std::string& value) {
-  return varint(field << 3U | 2U) + varint(value.size()) + value;
-}
-std::string entry(unsigned field, const std::string& key, const std::string& value) {
-  return bytes(field, bytes(1, key) + bytes(2, value));
-}
 
 const std::string kUid = "4a163a05-439d-484b-8e53-2968bc15824f";
 const std::string kId(64, 'a');
