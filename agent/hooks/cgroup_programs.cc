@@ -29,72 +29,56 @@ Result<> CgroupPrograms::add(Instance& instance, Program program, int attach_typ
 
 Result<> CgroupPrograms::hold_by(std::uint32_t target, const std::string& lost,
                                  const std::function<Result<>(Instance&)>& attach) {
-  if (const auto it = instances_.find(target); it != instances_.end()) {
-    ++it->second.holders;
-    return {};
-  }
-  Instance instance;
-  Result<> done = unified_root_.empty() ? tl::unexpected<Error>(no_unified(lost))
-                  : maps_.is_detached() ? tl::unexpected<Error>(no_maps())
-                                        : attach(instance);
-  if (!done) {
-    for (Part& part : instance.parts) {
-      part.link.detach();
+  return instances_.hold(target, [&]() -> Result<Instance> {
+    Instance instance;
+    Result<> done = unified_root_.empty() ? tl::unexpected<Error>(no_unified(lost))
+                    : maps_.is_detached() ? tl::unexpected<Error>(no_maps())
+                                          : attach(instance);
+    if (!done) {
+      detach(instance);
+      return tl::unexpected<Error>(done.error());
     }
-    failed_[target] = done.error();
-    ++attach_errors_[done.error().sys_errno];
-    return done;
+    return instance;
+  });
+}
+
+void CgroupPrograms::detach(Instance& instance) {
+  for (Part& part : instance.parts) {
+    part.link.detach();
   }
-  failed_.erase(target);
-  instances_.emplace(target, std::move(instance));
-  return {};
 }
 
 void CgroupPrograms::release(std::uint32_t target) {
-  const auto it = instances_.find(target);
-  if (it != instances_.end() && --it->second.holders <= 0) {
-    for (Part& part : it->second.parts) {
-      part.link.detach();
-    }
-    instances_.erase(it);
+  if (auto last = instances_.release(target)) {
+    detach(*last);
   }
 }
 
 void CgroupPrograms::detach_all() {
-  for (auto& [target, instance] : instances_) {
-    for (Part& part : instance.parts) {
-      part.link.detach();
-    }
-  }
-  instances_.clear();
+  instances_.release_all([](std::uint32_t /*target*/, Instance& instance) { detach(instance); });
 }
 
 HookStatus CgroupPrograms::status(std::uint32_t target) const {
   HookStatus out;
   out.hook = hook_;
-  const auto it = instances_.find(target);
-  if (it != instances_.end()) {
-    const Part& first = it->second.parts.front();
-    out.where = "cgroup " + it->second.where;
+  if (const Instance* instance = instances_.find(target); instance != nullptr) {
+    const Part& first = instance->parts.front();
+    out.where = "cgroup " + instance->where;
     out.mode = first.link.adopted() ? "adopted" : "attached";
     out.variant = first.program.variant;
     out.program_id = first.program.id;
     return out;
   }
-  out.mode = "off";
-  if (const auto error = failed_.find(target); error != failed_.end()) {
-    out.sys_errno = error->second.sys_errno;
-    out.problem = with_remedy(error->second);
-  }
+  instances_.explain_absence(target, out);
   return out;
 }
 
 void CgroupPrograms::add_pin_names(std::vector<std::string>& names) const {
-  for (const auto& [target, instance] : instances_) {
+  instances_.for_each([&](std::uint32_t /*target*/, const Instance& instance) {
     for (const Part& part : instance.parts) {
       names.push_back(part.pin_name);
     }
-  }
+  });
 }
 
 }  // namespace headgate

@@ -15,6 +15,7 @@
 #include "agent/dataplane/kernel_maps.h"
 #include "agent/dataplane/programs.h"
 #include "agent/hooks/cgroup_directory.h"
+#include "agent/hooks/holders.h"
 
 namespace headgate {
 
@@ -24,9 +25,13 @@ class CgroupPrograms {
  public:
   void release(std::uint32_t target);
   void detach_all();
-  [[nodiscard]] bool attached(std::uint32_t target) const { return instances_.contains(target); }
+  [[nodiscard]] bool attached(std::uint32_t target) const {
+    return instances_.find(target) != nullptr;
+  }
   [[nodiscard]] HookStatus status(std::uint32_t target) const;
-  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
+  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const {
+    return instances_.attach_errors();
+  }
   void add_pin_names(std::vector<std::string>& names) const;
 
  protected:
@@ -36,7 +41,6 @@ class CgroupPrograms {
     Link link;
   };
   struct Instance {
-    int holders = 1;
     std::string where;
     std::vector<Part> parts;
   };
@@ -60,9 +64,8 @@ class CgroupPrograms {
   KernelMaps& maps_;
   const PinDirectory& pins_;
   std::string unified_root_;
-  std::map<std::uint32_t, Instance> instances_;
-  std::map<std::uint32_t, Error> failed_;
-  std::map<int, std::uint64_t> attach_errors_;
+  static void detach(Instance& instance);
+  Holders<Instance> instances_;
 };
 
 }  // namespace headgate

@@ -46,6 +46,14 @@ Result<UniqueFd> tcp_socket(int flags) {
   return out;
 }
 
+sockaddr_in loopback(std::uint16_t port) {
+  sockaddr_in out{};
+  out.sin_family = AF_INET;
+  out.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  out.sin_port = htons(port);
+  return out;
+}
+
 bool readable(int fd, int patience_ms) {
   pollfd poll_fd{fd, POLLIN, 0};
   return ::poll(&poll_fd, 1, patience_ms) == 1 && (poll_fd.revents & POLLIN) != 0;
@@ -177,9 +185,7 @@ Result<> Stage::listen() {
     return tl::unexpected<Error>(listener.error());
   }
   listener_ = std::move(*listener);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in address = loopback(0);
   socklen_t bytes = sizeof(address);
   auto* plain = reinterpret_cast<sockaddr*>(&address);  // NOLINT: socket API
   if (::bind(listener_.get(), plain, bytes) != 0 || ::listen(listener_.get(), 8) != 0 ||
@@ -269,11 +275,8 @@ Result<> Stage::connect() {
     return tl::unexpected<Error>(client.error());
   }
   client_ = std::move(*client);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port_);
-  if (::connect(client_.get(), reinterpret_cast<sockaddr*>(&address),  // NOLINT: socket API
+  const sockaddr_in address = loopback(port_);
+  if (::connect(client_.get(), reinterpret_cast<const sockaddr*>(&address),  // NOLINT: socket API
                 sizeof(address)) != 0) {
     return sys_fail(errno, "connect on loopback");
   }

@@ -18,46 +18,37 @@ std::string pin_name(std::uint32_t netns) { return fmt::format("sk_lookup-{}", n
 }  // namespace
 
 Result<> SkLookupHook::hold(std::uint32_t netns, int netns_fd) {
-  if (const auto it = instances_.find(netns); it != instances_.end()) {
-    ++it->second.holders;
-    return {};
-  }
   if (maps_.is_detached()) {
-    failed_[netns] = no_maps();
+    instances_.note_failure(netns, no_maps());
     return tl::unexpected<Error>(no_maps());
   }
-  Instance instance;
-  auto program = load_program(Program::kSkLookup, {netns}, maps_);
-  if (!program) {
-    failed_[netns] = program.error();
-    ++attach_errors_[program.error().sys_errno];
-    return tl::unexpected<Error>(program.error());
-  }
-  auto link = Link::attach(*program, netns_fd, BPF_SK_LOOKUP, netns, pins_, pin_name(netns));
-  if (!link) {
-    failed_[netns] = link.error();
-    ++attach_errors_[link.error().sys_errno];
-    return tl::unexpected<Error>(link.error());
-  }
-  instance.holders = 1;
-  instance.program = std::move(*program);
-  instance.program.fd.reset();  // the link holds the program
-  instance.link = std::move(*link);
-  instances_.emplace(netns, std::move(instance));
-  failed_.erase(netns);
-  return {};
+  return instances_.hold(netns, [&]() -> Result<Instance> {
+    auto program = load_program(Program::kSkLookup, {netns}, maps_);
+    if (!program) {
+      return tl::unexpected<Error>(program.error());
+    }
+    auto link = Link::attach(*program, netns_fd, BPF_SK_LOOKUP, netns, pins_, pin_name(netns));
+    if (!link) {
+      return tl::unexpected<Error>(link.error());
+    }
+    Instance instance;
+    instance.program = std::move(*program);
+    instance.program.fd.reset();  // the link holds the program
+    instance.link = std::move(*link);
+    return instance;
+  });
 }
 
 const std::string& SkLookupHook::look_for_others(std::uint32_t netns, int netns_fd) {
   static const std::string kNone;
-  const auto it = instances_.find(netns);
-  if (it == instances_.end()) {
+  Instance* instance = instances_.find(netns);
+  if (instance == nullptr) {
     return kNone;
   }
-  std::string& text = it->second.others;
+  std::string& text = instance->others;
   text.clear();
   for (const AttachedProgram& program : sk_lookup_programs(netns_fd)) {
-    if (program.id == it->second.program.id) {
+    if (program.id == instance->program.id) {
       continue;
     }
     const bool agent = program.name.starts_with("headgate_");
@@ -73,20 +64,20 @@ const std::string& SkLookupHook::look_for_others(std::uint32_t netns, int netns_
 
 std::vector<std::string> SkLookupHook::problems() const {
   std::vector<std::string> out;
-  for (const auto& [netns, instance] : instances_) {
+  instances_.for_each([&](std::uint32_t /*netns*/, const Instance& instance) {
     if (!instance.others.empty()) {
       out.push_back(instance.others);
     }
-  }
+  });
   return out;
 }
 
 Result<> SkLookupHook::open_pit(std::uint32_t netns, int netns_fd) {
-  const auto it = instances_.find(netns);
-  if (it == instances_.end()) {
+  Instance* instance = instances_.find(netns);
+  if (instance == nullptr) {
     return fail(fmt::format("netns {}: no gate is attached", netns));
   }
-  if (it->second.pit != nullptr) {
+  if (instance->pit != nullptr) {
     return {};
   }
   auto pit = Pit::open(netns_fd);
@@ -101,57 +92,48 @@ Result<> SkLookupHook::open_pit(std::uint32_t netns, int netns_fd) {
       }
     }
   }
-  it->second.pit = std::move(*pit);
+  instance->pit = std::move(*pit);
   return {};
 }
 
-void SkLookupHook::release(std::uint32_t netns) {
-  const auto it = instances_.find(netns);
-  if (it == instances_.end() || --it->second.holders > 0) {
-    return;
-  }
-  it->second.link.detach();
+void SkLookupHook::detach(std::uint32_t netns, Instance& instance) {
+  instance.link.detach();
   maps_.clear_pit(netns);
-  instances_.erase(it);
+}
+
+void SkLookupHook::release(std::uint32_t netns) {
+  if (auto last = instances_.release(netns)) {
+    detach(netns, *last);
+  }
 }
 
 void SkLookupHook::detach_all() {
-  for (auto& [netns, instance] : instances_) {
-    instance.link.detach();
-    maps_.clear_pit(netns);
-  }
-  instances_.clear();
+  instances_.release_all(
+      [this](std::uint32_t netns, Instance& instance) { detach(netns, instance); });
 }
 
 HookStatus SkLookupHook::status(std::uint32_t netns) const {
   HookStatus out;
   out.hook = "sk_lookup";
   out.where = fmt::format("netns {}", netns);
-  const auto it = instances_.find(netns);
-  if (it != instances_.end()) {
-    out.mode = it->second.link.adopted() ? "adopted" : "attached";
-    out.variant = it->second.program.variant;
-    out.program_id = it->second.program.id;
+  if (const Instance* instance = instances_.find(netns); instance != nullptr) {
+    out.mode = instance->link.adopted() ? "adopted" : "attached";
+    out.variant = instance->program.variant;
+    out.program_id = instance->program.id;
     return out;
   }
-  out.mode = "off";
-  const auto error = failed_.find(netns);
-  if (error != failed_.end()) {
-    out.sys_errno = error->second.sys_errno;
-    out.problem = with_remedy(error->second);
-  }
+  instances_.explain_absence(netns, out);
   return out;
 }
 
 bool SkLookupHook::has_pit(std::uint32_t netns) const {
-  const auto it = instances_.find(netns);
-  return it != instances_.end() && it->second.pit != nullptr;
+  const Instance* instance = instances_.find(netns);
+  return instance != nullptr && instance->pit != nullptr;
 }
 
 void SkLookupHook::add_pin_names(std::vector<std::string>& names) const {
-  for (const auto& [netns, instance] : instances_) {
-    names.push_back(pin_name(netns));
-  }
+  instances_.for_each(
+      [&](std::uint32_t netns, const Instance& /*instance*/) { names.push_back(pin_name(netns)); });
 }
 
 }  // namespace headgate

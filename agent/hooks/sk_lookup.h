@@ -13,6 +13,7 @@
 #include "agent/dataplane/kernel_maps.h"
 #include "agent/dataplane/net.h"
 #include "agent/dataplane/programs.h"
+#include "agent/hooks/holders.h"
 
 namespace headgate {
 
@@ -41,13 +42,14 @@ class SkLookupHook {
   [[nodiscard]] HookStatus status(std::uint32_t netns) const;
   [[nodiscard]] bool has_pit(std::uint32_t netns) const;
   /// Attaches that failed since the start, by errno.
-  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
+  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const {
+    return instances_.attach_errors();
+  }
   /// Pin names of what is held: everything else of this hook is an orphan.
   void add_pin_names(std::vector<std::string>& names) const;
 
  private:
   struct Instance {
-    int holders = 0;
     LoadedProgram program;
     Link link;
     std::unique_ptr<Pit> pit;
@@ -55,9 +57,8 @@ class SkLookupHook {
   };
   KernelMaps& maps_;
   const PinDirectory& pins_;
-  std::map<std::uint32_t, Instance> instances_;
-  std::map<std::uint32_t, Error> failed_;
-  std::map<int, std::uint64_t> attach_errors_;
+  void detach(std::uint32_t netns, Instance& instance);
+  Holders<Instance> instances_;
 };
 
 }  // namespace headgate

@@ -55,9 +55,7 @@ Result<TcHook::Instance> TcHook::attach(std::uint32_t netns, int netns_fd) const
     auto attached = TcAttachment::attach(*program, where_fd, host.ifindex, TcSide::kEgress, pins_,
                                          end.pin_name, way_);
     if (!attached) {
-      for (End& done : out.ends) {
-        done.attachment.detach();
-      }
+      detach(out);
       return tl::unexpected<Error>(attached.error().within("tc of " + host.device));
     }
     end.attachment = std::move(*attached);
@@ -70,82 +68,61 @@ Result<TcHook::Instance> TcHook::attach(std::uint32_t netns, int netns_fd) const
   return out;
 }
 
+void TcHook::detach(Instance& instance) {
+  for (End& end : instance.ends) {
+    end.attachment.detach();
+  }
+}
+
 Result<> TcHook::hold(std::uint32_t netns, int netns_fd) {
-  if (const auto it = instances_.find(netns); it != instances_.end()) {
-    ++it->second.holders;
-    return {};
-  }
-  auto instance = attach(netns, netns_fd);
-  if (!instance) {
-    failed_[netns] = instance.error();
-    ++attach_errors_[instance.error().sys_errno];
-    return tl::unexpected<Error>(instance.error());
-  }
-  failed_.erase(netns);
-  instances_.emplace(netns, std::move(*instance));
-  return {};
+  return instances_.hold(netns, [&] { return attach(netns, netns_fd); });
 }
 
 void TcHook::release(std::uint32_t netns) {
-  const auto it = instances_.find(netns);
-  if (it == instances_.end() || --it->second.holders > 0) {
-    return;
+  if (auto last = instances_.release(netns)) {
+    detach(*last);
   }
-  for (End& end : it->second.ends) {
-    end.attachment.detach();
-  }
-  instances_.erase(it);
 }
 
 void TcHook::detach_all() {
-  for (auto& [netns, instance] : instances_) {
-    for (End& end : instance.ends) {
-      end.attachment.detach();
-    }
-  }
-  instances_.clear();
+  instances_.release_all([](std::uint32_t /*netns*/, Instance& instance) { detach(instance); });
 }
 
 bool TcHook::may_serve(std::uint32_t netns) const {
-  const auto error = failed_.find(netns);
-  return error == failed_.end() || error->second.sys_errno == 0;
+  const Error* error = instances_.failure(netns);
+  return error == nullptr || error->sys_errno == 0;
 }
 
 HookStatus TcHook::status(std::uint32_t netns) const {
   HookStatus out;
   out.hook = "tc";
   out.where = fmt::format("netns {}", netns);
-  if (const auto it = instances_.find(netns); it != instances_.end()) {
-    const Instance& instance = it->second;
-    out.where = instance.where;
-    out.mode = std::string(instance.ends.front().attachment.mechanism());
-    out.variant = instance.program.variant;
-    out.program_id = instance.program.id;
+  if (const Instance* instance = instances_.find(netns); instance != nullptr) {
+    out.where = instance->where;
+    out.mode = std::string(instance->ends.front().attachment.mechanism());
+    out.variant = instance->program.variant;
+    out.program_id = instance->program.id;
     return out;
   }
-  out.mode = "off";
-  if (const auto error = failed_.find(netns); error != failed_.end()) {
-    out.sys_errno = error->second.sys_errno;
-    out.problem = with_remedy(error->second);
-  }
+  instances_.explain_absence(netns, out);
   return out;
 }
 
 void TcHook::add_pin_names(std::vector<std::string>& names) const {
-  for (const auto& [netns, instance] : instances_) {
+  instances_.for_each([&](std::uint32_t /*netns*/, const Instance& instance) {
     for (const End& end : instance.ends) {
       names.push_back(end.pin_name);
     }
-  }
+  });
 }
 
 std::size_t TcHook::remove_orphans() const {
   std::set<int> held;
-  for (const auto& [netns, instance] : instances_) {
+  instances_.for_each([&](std::uint32_t /*netns*/, const Instance& instance) {
     for (const End& end : instance.ends) {
       held.insert(end.ifindex);
     }
-  }
+  });
   const UniqueFd own = own_netns();
   std::size_t removed = 0;
   for (const int netns_fd : {host_.get(), own.get()}) {

@@ -15,6 +15,7 @@
 #include "agent/dataplane/kernel_maps.h"
 #include "agent/dataplane/programs.h"
 #include "agent/dataplane/tc_attachment.h"
+#include "agent/hooks/holders.h"
 
 namespace headgate {
 
@@ -41,7 +42,9 @@ class TcHook {
   /// It is attached there, or nobody has tried in vain.
   [[nodiscard]] bool may_serve(std::uint32_t netns) const;
   [[nodiscard]] HookStatus status(std::uint32_t netns) const;
-  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const { return attach_errors_; }
+  [[nodiscard]] const std::map<int, std::uint64_t>& attach_errors() const {
+    return instances_.attach_errors();
+  }
   void add_pin_names(std::vector<std::string>& names) const;
   /// Takes away filters that a dead agent has left for pods that nobody holds. Links are found by
   /// their pins.
@@ -54,7 +57,6 @@ class TcHook {
     TcAttachment attachment;
   };
   struct Instance {
-    int holders = 1;
     std::string where;
     LoadedProgram program;
     std::vector<End> ends;
@@ -65,9 +67,8 @@ class TcHook {
   const PinDirectory& pins_;
   TcAttachment::Way way_;
   UniqueFd host_;
-  std::map<std::uint32_t, Instance> instances_;
-  std::map<std::uint32_t, Error> failed_;
-  std::map<int, std::uint64_t> attach_errors_;
+  static void detach(Instance& instance);
+  Holders<Instance> instances_;
 };
 
 }  // namespace headgate

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <linux/bpf.h>
+#include <net/if.h>
 #include <netinet/in.h>
 
 #include <chrono>
@@ -54,6 +55,10 @@ inline IpAddress address_of(const std::string& text) {
     throw SetupError(prefix.error().message);
   }
   return prefix->address;
+}
+
+inline int index_of(const Namespace& netns, const std::string& device) {
+  return netns.get<int>([&] { return static_cast<int>(::if_nametoindex(device.c_str())); });
 }
 
 /// What the share may miss: one for the diffusion, one for where it began, one a CPU.
@@ -222,6 +227,25 @@ class GateLab {
     port.publish();
   }
   /// XDP on an interface of the namespace that the port is in.
+  /// Has the kernel look at requests, by these stages.
+  void see_requests(const std::vector<std::pair<std::uint32_t, Program>>& stages) {
+    const auto load = [&](Program program) {
+      auto loaded = load_program(program, {}, *maps);
+      must(loaded ? Result<>() : tl::unexpected<Error>(loaded.error()));
+      return std::move(loaded->fd);
+    };
+    for (const auto& [stage, program] : stages) {
+      const UniqueFd loaded = load(program);
+      const int fd = loaded.get();
+      if (::bpf_map_update_elem(maps->fd("headgate_stream_stages"), &stage, &fd, BPF_ANY) != 0) {
+        throw SetupError("headgate_stream_stages");
+      }
+    }
+    const UniqueFd entry = load(Program::kStreamEntry);
+    if (::bpf_prog_attach(entry.get(), maps->fd("headgate_streams"), BPF_SK_SKB_VERDICT, 0) != 0) {
+      throw SetupError("headgate_streams");
+    }
+  }
   void judge_at_card(Port& port, const Namespace& host, const std::string& interface) {
     xdp.set_host(duplicate(host), host.inode());
     xdp.use({interface});
@@ -266,6 +290,37 @@ class GateLab {
     must(maps->map_flow(key, {to.slot(), flags}));
   }
   std::uint64_t owners_ = 0;
+};
+
+/// A server in a cgroup of its own, whose connections are counted, and a client beside it.
+class ServerFixture : public ::testing::Test {
+ protected:
+  explicit ServerFixture(const char* cgroup_name) : cgroup_name_(cgroup_name) {}
+  void SetUp() override {
+    HEADGATE_REQUIRES_ROOT_KERNEL();
+    HEADGATE_REQUIRES(missing_for_sock_ops());
+    gates.emplace(unified_root());
+    net.emplace();
+    cgroup.emplace(cgroup_name_);
+  }
+  void TearDown() override {
+    server.reset();
+    gates.reset();
+    cgroup.reset();
+    net.reset();
+  }
+  void start_server(const ServerOptions& options) {
+    server.emplace(net->server, options, &*cgroup);
+    server->start();
+  }
+
+  std::optional<GateLab> gates;
+  std::optional<Pair> net;
+  std::optional<Cgroup> cgroup;
+  std::optional<ServerProcess> server;
+
+ private:
+  const char* cgroup_name_;
 };
 
 }  // namespace headgate::lab

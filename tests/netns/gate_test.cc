@@ -73,33 +73,13 @@ TEST_F(Gate, RefusedClientSeesConnectionRefusedAtOnce) {
 }
 
 /// With sock_ops on the server's cgroup, as the agent has it: a ticket ends when it is used.
-class GateConnections : public ::testing::Test {
+class GateConnections : public lab::ServerFixture {
  protected:
-  void SetUp() override {
-    HEADGATE_REQUIRES_ROOT_KERNEL();
-    HEADGATE_REQUIRES(lab::missing_for_sock_ops());
-    gates.emplace(lab::unified_root());
-    net.emplace();
-    cgroup.emplace("server");
-  }
-  void TearDown() override {
-    server.reset();
-    gates.reset();
-    cgroup.reset();
-    net.reset();
-  }
-  void serve(ServerMode mode) {
-    server.emplace(net->server, serving(mode), &*cgroup);
-    server->start();
-  }
+  GateConnections() : ServerFixture("server") {}
+  void serve(ServerMode mode) { start_server(serving(mode)); }
   ConnectOptions to_server(std::uint64_t attempts) const {
     return {.attempts = attempts, .address = net->at_server().ipv4, .port = server->port()};
   }
-
-  std::optional<GateLab> gates;
-  std::optional<Pair> net;
-  std::optional<lab::Cgroup> cgroup;
-  std::optional<ServerProcess> server;
 };
 
 // ------------------------------------------------------------------------------- shares

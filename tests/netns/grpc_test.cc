@@ -142,12 +142,8 @@ class Requests : public testing::Test {
     add_method(kTraces, *traces_, HEADGATE_ROUTE_UNARY);
     add_method(kHealth, *rest_, HEADGATE_ROUTE_EXEMPT);
     look_at(HEADGATE_REQUESTS_HTTP2 | HEADGATE_REQUESTS_REFUSE);
-    set_stage(HEADGATE_STAGE_HTTP1, Program::kStreamHttp1);
-    set_stage(HEADGATE_STAGE_HTTP2, Program::kStreamHttp2);
-    const auto entry = load_program(Program::kStreamEntry, {}, *lab_->maps);
-    ASSERT_TRUE(entry) << entry.error().message;
-    ASSERT_EQ(::bpf_prog_attach(entry->fd.get(), map("headgate_streams"), BPF_SK_SKB_VERDICT, 0),
-              0);
+    lab_->see_requests({{HEADGATE_STAGE_HTTP1, Program::kStreamHttp1},
+                        {HEADGATE_STAGE_HTTP2, Program::kStreamHttp2}});
   }
 
   /// In the cgroup, before programs are attached to it.
@@ -187,12 +183,6 @@ class Requests : public testing::Test {
   std::unique_ptr<Port> port_, rest_, traces_;
 
  private:
-  void set_stage(std::uint32_t slot, Program program) {
-    const auto loaded = load_program(program, {}, *lab_->maps);
-    ASSERT_TRUE(loaded) << loaded.error().message;
-    const int fd = loaded->fd.get();
-    ASSERT_EQ(::bpf_map_update_elem(map("headgate_stream_stages"), &slot, &fd, BPF_ANY), 0);
-  }
   std::unique_ptr<Port> route(std::uint16_t number) {
     auto out = std::make_unique<Port>(*lab_->maps, 100 + number, number, IPPROTO_TCP);
     out->policy.level = HEADGATE_LEVEL_ROUTE;

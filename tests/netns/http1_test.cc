@@ -29,11 +29,9 @@ namespace {
 
 using lab::eventually;
 using lab::GateLab;
-using lab::Pair;
 using lab::Port;
 using lab::ServerMode;
 using lab::ServerOptions;
-using lab::ServerProcess;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
@@ -163,41 +161,25 @@ class Foreign {
   pid_t pid_ = -1;
 };
 
-class Http1 : public ::testing::Test {
+class Http1 : public lab::ServerFixture {
  protected:
+  Http1() : ServerFixture("http1") {}
   void SetUp() override {
-    HEADGATE_REQUIRES_ROOT_KERNEL();
-    HEADGATE_REQUIRES(lab::missing_for_sock_ops());
-    gates.emplace(lab::unified_root());
-    net.emplace();
-    cgroup.emplace("http1");
-    for (const auto& [stage, program] : {std::pair{HEADGATE_STAGE_HTTP1, Program::kStreamHttp1}}) {
-      const auto loaded = load_program(program, {}, *gates->maps);
-      ASSERT_TRUE(loaded) << loaded.error().message;
-      const int slot = stage;
-      const int fd = loaded->fd.get();
-      ASSERT_EQ(::bpf_map_update_elem(gates->maps->fd("headgate_stream_stages"), &slot, &fd, 0), 0);
+    ServerFixture::SetUp();
+    if (cgroup) {
+      gates->see_requests({{HEADGATE_STAGE_HTTP1, Program::kStreamHttp1}});
     }
-    const auto entry = load_program(Program::kStreamEntry, {}, *gates->maps);
-    ASSERT_TRUE(entry) << entry.error().message;
-    ASSERT_EQ(::bpf_prog_attach(entry->fd.get(), gates->maps->fd("headgate_streams"),
-                                BPF_SK_SKB_VERDICT, 0),
-              0);
   }
   void TearDown() override {
     foreign.reset();
-    server.reset();
-    gates.reset();
-    cgroup.reset();
-    net.reset();
+    ServerFixture::TearDown();
   }
 
   /// A server that is ours, non-blocking; its port is looked at, with a route and an exempt path.
   void serve() {
     ServerOptions options;
     options.mode = ServerMode::kSay;
-    server.emplace(net->server, options, &*cgroup);
-    server->start();
+    start_server(options);
     look_at(server->port());
   }
   void serve(std::uint16_t number, const std::function<void()>& run) {
@@ -282,10 +264,6 @@ class Http1 : public ::testing::Test {
     return sum;
   }
 
-  std::optional<GateLab> gates;
-  std::optional<Pair> net;
-  std::optional<lab::Cgroup> cgroup;
-  std::optional<ServerProcess> server;
   std::optional<Foreign> foreign;
   std::optional<Port> port;
   std::optional<Port> traces;

@@ -22,9 +22,7 @@ using lab::Confirm;
 using lab::connect_many;
 using lab::ConnectOptions;
 using lab::eventually;
-using lab::GateLab;
 using lab::Outcome;
-using lab::Pair;
 using lab::Port;
 using lab::ServerMode;
 using lab::ServerOptions;
@@ -77,27 +75,20 @@ class Client {
 const std::string kPost = "POST /v1/traces HTTP/1.1\r\nContent-Length: 5000\r\n\r\n";
 const std::string kOk = ">HTTP/1.1 200 OK\r\n\r\n";
 
-class Payload : public ::testing::Test {
+class Payload : public lab::ServerFixture {
  protected:
+  Payload() : ServerFixture("payload") {}
   void SetUp() override {
-    HEADGATE_REQUIRES_ROOT_KERNEL();
-    HEADGATE_REQUIRES(lab::missing_for_sock_ops());
-    gates.emplace(lab::unified_root());
-    net.emplace();
-    cgroup.emplace("payload");
+    ServerFixture::SetUp();
+    if (!cgroup) {
+      return;
+    }
     ServerOptions options;
     options.mode = ServerMode::kSay;
-    server.emplace(net->server, options, &*cgroup);
-    server->start();
+    start_server(options);
     port.emplace(gates->protect(net->server, server->port()));
     gates->count_connections(*port, *cgroup, net->server);
     gates->count_payload(*port, *cgroup, net->server);
-  }
-  void TearDown() override {
-    server.reset();
-    gates.reset();
-    cgroup.reset();
-    net.reset();
   }
   Client connect(bool ipv6 = false) const {
     return {net->client, ipv6 ? net->at_server().ipv6 : net->at_server().ipv4, server->port()};
@@ -109,10 +100,6 @@ class Payload : public ::testing::Test {
     return eventually([&] { return live() == bytes; });
   }
 
-  std::optional<GateLab> gates;
-  std::optional<Pair> net;
-  std::optional<lab::Cgroup> cgroup;
-  std::optional<ServerProcess> server;
   std::optional<Port> port;
 };
 

@@ -28,6 +28,7 @@ using lab::connect_many;
 using lab::ConnectOptions;
 using lab::ConnectReport;
 using lab::GateLab;
+using lab::index_of;
 using lab::Outcome;
 using lab::Port;
 using lab::ServerMode;
@@ -50,18 +51,6 @@ std::size_t count_of(const std::string& text, const std::string& word) {
     ++count;
   }
   return count;
-}
-
-int index_of(const lab::Namespace& netns, const std::string& name) {
-  return netns.get<int>([&] {
-    const auto all = devices();
-    for (const Device& device : *all) {
-      if (device.name == name) {
-        return device.ifindex;
-      }
-    }
-    return 0;
-  });
 }
 
 /// Programs of ours at tcx egress of a device.

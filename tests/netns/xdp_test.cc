@@ -20,24 +20,13 @@ using lab::connect_many;
 using lab::ConnectOptions;
 using lab::ConnectReport;
 using lab::GateLab;
+using lab::index_of;
 using lab::Outcome;
 using lab::Pair;
 using lab::Port;
 using lab::ServerThread;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-int index_of(const lab::Namespace& netns, const std::string& name) {
-  return netns.get<int>([&] {
-    const auto all = devices();
-    for (const Device& device : *all) {
-      if (device.name == name) {
-        return device.ifindex;
-      }
-    }
-    return 0;
-  });
-}
 
 /// A program that passes everything, as somebody else might have one.
 UniqueFd trivial_xdp(const char* name) {
