@@ -26,6 +26,7 @@
 #include "headgate/units.h"
 
 #include "agent/dataplane/kernel_maps.h"
+#include "tests/bench/must.h"
 #include "tests/kernel/bpf_object.h"
 #include "tests/support/frames.h"
 
@@ -36,19 +37,6 @@ constexpr std::uint32_t kNetns = 4242;
 constexpr std::uint16_t kPort = 4317;
 constexpr int kRounds = 200;
 constexpr int kRepeat = 5000;
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "early_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    die(result.error().message);
-  }
-  return std::move(*result);
-}
 
 double run(int program_fd, const std::vector<std::uint8_t>& frame, int expected) {
   std::array<std::uint8_t, 4096> out{};

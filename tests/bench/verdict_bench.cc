@@ -24,6 +24,7 @@
 
 #include "agent/dataplane/kernel_maps.h"
 #include "bpf/lib/flows.h"
+#include "tests/bench/must.h"
 #include "tests/kernel/bpf_object.h"
 
 namespace headgate {
@@ -33,19 +34,6 @@ constexpr std::uint32_t kNetns = 4242;
 constexpr std::uint16_t kPort = 4317;
 constexpr int kRounds = 200;
 constexpr int kRepeat = 5000;
-
-[[noreturn]] void die(const std::string& what) {
-  std::fprintf(stderr, "verdict_bench: %s\n", what.c_str());
-  std::exit(1);
-}
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    die(result.error().message);
-  }
-  return std::move(*result);
-}
 
 struct Case {
   const char* name;

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+
+#include "headgate/result.h"
+
+/// A benchmark that cannot go on says why and ends.
+namespace headgate {
+
+[[noreturn]] inline void die(const std::string& what) {
+  (void)std::fprintf(stderr, "%s: %s\n", ::program_invocation_short_name, what.c_str());
+  std::exit(1);
+}
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) {
+    die(result.error().message);
+  }
+  return std::move(*result);
+}
+
+}  // namespace headgate
