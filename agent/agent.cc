@@ -81,11 +81,11 @@ std::size_t bucket_of(Duration value) {
 
 /// The addresses of the node, not of the pod that the agent runs in. A socket stays in the
 /// namespace in which it was opened.
-Result<std::unique_ptr<NodeAddresses>> open_node_addresses(const Locator& locator) {
+Result<std::unique_ptr<NodeAddresses>> open_node_addresses(const Locator& locator,
+                                                           const UniqueFd& host) {
   if (locator.proc().own_netns() == locator.host_netns_inode()) {
     return NodeAddresses::open();
   }
-  const UniqueFd host = locator.open_host_netns();
   if (!host) {
     return fail(
         "no process of the host's network namespace can be looked at (needs hostPID and "
@@ -370,11 +370,7 @@ void Agent::once_a_second(Instant now) {
   const KeptFile::Text load = load_average_.read(AT_FDCWD, /*may_open=*/true, buffer);
   load1_ = load.ok() ? parse_load1(load.text) : load.problem;
   if (addresses_ != nullptr && addresses_->refresh()) {
-    std::vector<ExemptSource> own;
-    for (const IpAddress& address : addresses_->addresses()) {
-      own.push_back({IpPrefix{address, 128}, HEADGATE_EXEMPT_KIND_NODE});
-    }
-    (void)maps_->set_exempt(HEADGATE_EXEMPT_NODE_SET, own);
+    exempt_node_addresses();
   }
   for (Configured& configured : targets_) {
     for (auto& instance : configured.instances) {
@@ -385,6 +381,14 @@ void Agent::once_a_second(Instant now) {
       (last_orphans_ == Instant{} || now - last_orphans_ >= kOrphansEvery)) {
     collect_orphans(now);
   }
+}
+
+void Agent::exempt_node_addresses() {
+  std::vector<ExemptSource> own;
+  for (const IpAddress& address : addresses_->addresses()) {
+    own.push_back({IpPrefix{address, 128}, HEADGATE_EXEMPT_KIND_NODE});
+  }
+  (void)maps_->set_exempt(HEADGATE_EXEMPT_NODE_SET, own);
 }
 
 /// What agents before us left for targets that are gone (zombie links, slots, flows).
@@ -502,19 +506,16 @@ Result<> Agent::start_kernel_side(Instant now) {
   node_connects_ = std::make_unique<NodeConnectsHook>(*maps_, pins_, hierarchy_.unified);
   tc_ = std::make_unique<TcHook>(*maps_, pins_);
   xdp_ = std::make_unique<XdpHook>(*maps_, pins_);
-  tc_->set_host(locator_.open_host_netns());
-  xdp_->set_host(locator_.open_host_netns(), locator_.host_netns_inode());
+  UniqueFd host = locator_.open_host_netns();
   requests_ = std::make_unique<RequestsHook>(*maps_, pins_, hierarchy_.unified);
-  if (auto addresses = open_node_addresses(locator_); addresses) {
+  if (auto addresses = open_node_addresses(locator_, host); addresses) {
     addresses_ = std::move(*addresses);
-    std::vector<ExemptSource> own;
-    for (const IpAddress& address : addresses_->addresses()) {
-      own.push_back({IpPrefix{address, 128}, HEADGATE_EXEMPT_KIND_NODE});
-    }
-    (void)maps_->set_exempt(HEADGATE_EXEMPT_NODE_SET, own);
+    exempt_node_addresses();
   } else {
     degrade("the node's addresses are not known: " + addresses.error().message);
   }
+  tc_->set_host(UniqueFd(::fcntl(host.get(), F_DUPFD_CLOEXEC, 0)));
+  xdp_->set_host(std::move(host), locator_.host_netns_inode());
   if (maps_->off()) {
     log::warn("the kill switch is on: everything is admitted until `headgate on`");
   }

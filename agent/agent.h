@@ -106,6 +106,7 @@ class Agent final : public SnapshotSource {
   [[nodiscard]] bool pods_changed(Instant now);
   void open_pods();
   void once_a_second(Instant now);
+  void exempt_node_addresses();
   void collect_orphans(Instant now);
 
   [[nodiscard]] Result<bool> take_over();

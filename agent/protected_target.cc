@@ -141,7 +141,7 @@ Result<> ProtectedTarget::claim(Instant now) {
   rest().skipped = slot_ % 30;  // calm targets are read in turn, not all in the same tick
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
-    endpoint.config = config;
+    endpoint.config = &config;
     endpoint.port = endpoints_.size();
     if (auto claimed = claim_endpoint(std::move(endpoint), 0, now); !claimed) {
       return claimed;
@@ -165,7 +165,7 @@ Result<> ProtectedTarget::claim(Instant now) {
     endpoint.lives = shared_.maps.lives(endpoint.slot);
     endpoint.refused_seen = endpoint.last.reset + endpoint.last.dropped;
     const headgate_endpoint_policy left = shared_.maps.endpoint_policy(endpoint.slot);
-    if (config_.storm && endpoint.config.refuse.form != RefuseForm::kDrop &&
+    if (config_.storm && endpoint.config->refuse.form != RefuseForm::kDrop &&
         action_of(left.actions, HEADGATE_REASON_SHARE) == HEADGATE_ACTION_DROP) {
       endpoint.storm.resume(now);
     }
@@ -177,7 +177,7 @@ Result<> ProtectedTarget::claim(Instant now) {
 }
 
 Result<> ProtectedTarget::claim_endpoint(Endpoint endpoint, std::uint64_t route_hash, Instant now) {
-  const EndpointConfig& config = endpoint.config;
+  const EndpointConfig& config = *endpoint.config;
   auto slot = shared_.maps.claim_endpoint(
       name_hash_, slot_, config.port, ip_protocol(config.protocol), now, 2 * lease_, route_hash);
   if (!slot) {
@@ -219,8 +219,8 @@ Result<> ProtectedTarget::claim_requests(std::size_t port, Instant now) {
   part.config = endpoints_[port].config;
   part.port = port;
   part.part = Endpoint::Part::kRoute;
-  for (part.route = 0; part.route < part.config.routes.size(); ++part.route) {
-    const std::uint64_t hash = fnv1a(part.config.routes[part.route].path);
+  for (part.route = 0; part.route < part.config->routes.size(); ++part.route) {
+    const std::uint64_t hash = fnv1a(part.config->routes[part.route].path);
     if (auto claimed = claim_endpoint(part, hash, now); !claimed) {
       return claimed;
     }
@@ -249,8 +249,8 @@ void ProtectedTarget::look_at_requests(std::size_t port) {
   const RequestSlots slots{endpoint.slot, endpoints_[next].slot, routes};
   const auto set = shared_.maps.set_requests(
       endpoint.slot,
-      make_request_port(endpoint.config, slots.rest, gated, shared_.requests.next_generation()),
-      make_request_routes(endpoint.config, config_.exempt.paths, slots));
+      make_request_port(*endpoint.config, slots.rest, gated, shared_.requests.next_generation()),
+      make_request_routes(*endpoint.config, config_.exempt.paths, slots));
   if (set) {
     endpoint.looked_at = gated;
   } else {
@@ -492,11 +492,8 @@ void ProtectedTarget::collect_port(Endpoint& endpoint, const headgate_counters& 
   activity.established = counters.established - before.established;
   activity.closed = counters.closed - before.closed;
   activity.received_bytes = counters.received_bytes - before.received_bytes;
-  const auto in_flight =
-      static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
-  activity.in_flight = static_cast<std::uint64_t>(std::max<std::int64_t>(in_flight, 0)) +
-                       endpoint.legacy_connections;
-  activity.in_flight_known = counts_connections_ && endpoint.config.protocol != Protocol::kUdp;
+  activity.in_flight = in_flight(endpoint) + endpoint.legacy_connections;
+  activity.in_flight_known = counts_connections_ && endpoint.config->protocol != Protocol::kUdp;
   collect_responses(endpoint, counters, activity);
   collect_sizes(endpoint, counters, activity);
 }
@@ -505,17 +502,25 @@ void ProtectedTarget::collect_port(Endpoint& endpoint, const headgate_counters& 
 /// and must not be counted twice.
 void ProtectedTarget::collect_requests(Endpoint& endpoint, const headgate_counters& counters,
                                        EndpointActivity& activity) {
-  const auto in_flight =
-      static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
-  const bool answers_seen = endpoint.config.protocol == Protocol::kHttp && counts_payload_;
-  activity =
-      requests_gated(endpoint)
-          ? request_activity(counters, endpoint.last,
-                             static_cast<std::uint64_t>(std::max<std::int64_t>(in_flight, 0)),
-                             answers_seen)
-          : EndpointActivity{};
-  activity.in_flight_known = activity.in_flight_known || !requests_gated(endpoint);
-  activity.responses_known = activity.responses_known || !requests_gated(endpoint);
+  if (!requests_gated(endpoint)) {
+    activity = {};
+    activity.in_flight_known = activity.responses_known = true;
+    return;
+  }
+  const bool answers_seen = endpoint.config->protocol == Protocol::kHttp && counts_payload_;
+  activity = request_activity(counters, endpoint.last, in_flight(endpoint), answers_seen);
+  collect_lives(endpoint, activity);
+}
+
+/// The kernel's count since the attach: for a moment it may be below zero.
+std::uint64_t ProtectedTarget::in_flight(const Endpoint& endpoint) const {
+  const auto live = static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(live, 0));
+}
+
+/// How the times of the responses in this tick were spread.
+void ProtectedTarget::collect_lives(Endpoint& endpoint, EndpointActivity& activity) const {
+  activity.response_s_min = activity.response_s_p99 = 0;
   if (activity.responses == 0) {
     return;
   }
@@ -530,27 +535,19 @@ void ProtectedTarget::collect_requests(Endpoint& endpoint, const headgate_counte
 /// which live on, nothing is known until requests are seen.
 void ProtectedTarget::collect_responses(Endpoint& endpoint, const headgate_counters& counters,
                                         EndpointActivity& activity) const {
-  activity.responses_known = counts_connections_ && endpoint.config.protocol != Protocol::kUdp &&
-                             endpoint.config.protocol != Protocol::kGrpc;
+  activity.responses_known = counts_connections_ && endpoint.config->protocol != Protocol::kUdp &&
+                             endpoint.config->protocol != Protocol::kGrpc;
   activity.responses = counters.responses - endpoint.last.responses;
   activity.response_s_sum =
       static_cast<double>(counters.response_ns - endpoint.last.response_ns) * 1e-9;
-  activity.response_s_min = activity.response_s_p99 = 0;
-  if (activity.responses == 0) {
-    return;
-  }
-  const headgate_life_histogram& histogram = shared_.maps.lives(endpoint.slot);
-  const Lives lives = lives_between(endpoint.lives, histogram);
-  endpoint.lives = histogram;
-  activity.response_s_min = lives.min_s;
-  activity.response_s_p99 = lives.p99_s;
+  collect_lives(endpoint, activity);
 }
 
 /// sk_lookup sees no size: what was let in is counted behind it. The share is blind for sizes, so
 /// what was offered had the same mean.
 void ProtectedTarget::collect_sizes(Endpoint& endpoint, const headgate_counters& counters,
                                     EndpointActivity& activity) const {
-  if (endpoint.config.protocol != Protocol::kUdp || !counts_payload_) {
+  if (endpoint.config->protocol != Protocol::kUdp || !counts_payload_) {
     return;
   }
   activity.admitted_bytes = counters.payload_bytes - endpoint.last.payload_bytes;
@@ -588,9 +585,9 @@ void ProtectedTarget::bound_live_bytes() {
 }
 
 bool ProtectedTarget::defers(const Endpoint& endpoint) const {
-  const RefuseForm form = connection_form(endpoint.config);
+  const RefuseForm form = connection_form(*endpoint.config);
   return (form == RefuseForm::kDefer || form == RefuseForm::kAuto) &&
-         endpoint.config.protocol != Protocol::kUdp;
+         endpoint.config->protocol != Protocol::kUdp;
 }
 
 /// The decision becomes policies. A blind target's lease is not renewed: the gate opens by itself.
@@ -632,7 +629,7 @@ void ProtectedTarget::publish(Instant now, std::uint32_t generation) {
     publish_endpoint(endpoint, context, now);
     connections_gated = connections_gated || gates_connections(endpoint);
     if (defers(endpoint) && !(early && wants_silence(endpoint))) {
-      deadline = std::max(deadline, endpoint.config.refuse.defer_deadline);
+      deadline = std::max(deadline, endpoint.config->refuse.defer_deadline);
     }
   }
 
@@ -681,10 +678,7 @@ std::uint64_t ProtectedTarget::recognized_in_flight() const {
   double out = 0;
   for (const Endpoint& endpoint : endpoints_) {
     if (endpoint.is_port() && requests_gated(endpoint)) {
-      const auto live =
-          static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
-      out += static_cast<double>(std::max<std::int64_t>(live, 0)) *
-             (1 - endpoint.unrecognized.share());
+      out += static_cast<double>(in_flight(endpoint)) * (1 - endpoint.unrecognized.share());
     }
   }
   return static_cast<std::uint64_t>(out);
@@ -692,7 +686,7 @@ std::uint64_t ProtectedTarget::recognized_in_flight() const {
 
 void ProtectedTarget::publish_endpoint(Endpoint& endpoint, PolicyContext context, Instant now) {
   const headgate_endpoint_state& state = shared_.maps.endpoint_state(endpoint.slot);
-  const RefuseForm form = connection_form(endpoint.config);
+  const RefuseForm form = connection_form(*endpoint.config);
   context.automatic = form == RefuseForm::kAuto;
   context.may_defer = defers(endpoint);
   context.refuse =
@@ -711,7 +705,7 @@ void ProtectedTarget::publish_endpoint(Endpoint& endpoint, PolicyContext context
       decision_, context);
   if (context.may_defer) {
     policy.defer_deadline_ns =
-        static_cast<std::uint64_t>(endpoint.config.refuse.defer_deadline.count());
+        static_cast<std::uint64_t>(endpoint.config->refuse.defer_deadline.count());
   }
   shared_.maps.store(endpoint.slot, policy);
 }
@@ -721,7 +715,7 @@ void ProtectedTarget::publish_endpoint(Endpoint& endpoint, PolicyContext context
 void ProtectedTarget::publish_requests(const Endpoint& endpoint, PolicyContext context) {
   context.level = HEADGATE_LEVEL_ROUTE;
   context.parent = endpoints_[endpoint.port].slot;
-  context.refuse = request_action(endpoint.config.refuse.form);
+  context.refuse = request_action(endpoint.config->refuse.form);
   context.target_cap = false;
   const bool gated = requests_gated(endpoint);
   Decision nothing;
@@ -791,14 +785,14 @@ void ProtectedTarget::watch_storms(Instant now) {
     const std::uint64_t refused = endpoint.last.reset + endpoint.last.dropped;
     const std::uint32_t bits =
         refused != endpoint.refused_seen ? shared_.maps.take_source_bits(endpoint.slot) : 0;
-    if (config_.storm && endpoint.config.protocol != Protocol::kUdp && may_be_early()) {
+    if (config_.storm && endpoint.config->protocol != Protocol::kUdp && may_be_early()) {
       const auto outcome = endpoint.storm.update(now, refused - endpoint.refused_seen,
                                                  estimate_sources(bits, HEADGATE_SOURCE_BITS));
       if (outcome.changed) {
         log::info(outcome.storm ? "storm: clients that reconnect in a hot loop get silence"
                                 : "storm is over: refusals have their usual form",
                   {{"target", config_.name},
-                   {"endpoint", endpoint.config.name},
+                   {"endpoint", endpoint.config->name},
                    {"per_source_per_s", endpoint.storm.per_source_per_s()}});
       }
     }
@@ -810,7 +804,7 @@ void ProtectedTarget::watch_storms(Instant now) {
 }
 
 bool ProtectedTarget::wants_silence(const Endpoint& endpoint) {
-  return endpoint.config.refuse.form == RefuseForm::kDrop || endpoint.storm.storm();
+  return endpoint.config->refuse.form == RefuseForm::kDrop || endpoint.storm.storm();
 }
 
 bool ProtectedTarget::wants_early() const {
@@ -868,7 +862,7 @@ void ProtectedTarget::look_around(Instant now) {
   }
   hold_payload();
   for (std::size_t i = 0; i < endpoints_.size() && shared_.requests.sees(); ++i) {
-    if (endpoints_[i].is_port() && headgate::sees_requests(endpoints_[i].config)) {
+    if (endpoints_[i].is_port() && headgate::sees_requests(*endpoints_[i].config)) {
       look_at_requests(i);
     }
   }
@@ -890,10 +884,9 @@ void ProtectedTarget::follow_serving_process(Instant now) {
       continue;
     }
     std::set<std::uint32_t> sockets;
-    for (const Endpoint& endpoint : endpoints_) {
-      const auto listeners =
-          shared_.listeners.on_port(now, *space->diag, space->inode,
-                                    ip_protocol(endpoint.config.protocol), endpoint.config.port);
+    for (const EndpointConfig& endpoint : config_.endpoints) {
+      const auto listeners = shared_.listeners.on_port(
+          now, *space->diag, space->inode, ip_protocol(endpoint.protocol), endpoint.port);
       if (listeners) {
         for (const Listener& listener : *listeners) {
           sockets.insert(listener.inode);
@@ -908,7 +901,7 @@ void ProtectedTarget::follow_serving_process(Instant now) {
 bool ProtectedTarget::wants_payload() const {
   const bool has_udp = std::any_of(
       endpoints_.begin(), endpoints_.end(),
-      [](const Endpoint& endpoint) { return endpoint.config.protocol == Protocol::kUdp; });
+      [](const Endpoint& endpoint) { return endpoint.config->protocol == Protocol::kUdp; });
   const bool live_budget =
       !config_.memory.live_budget_bytes || *config_.memory.live_budget_bytes > 0;
   // ... and answers are seen by it alone.
@@ -1047,7 +1040,7 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(Instant now,
   std::vector<headgate_endpoint_key> out;
   for (Namespace& space : namespaces_) {
     if (!space.host) {
-      out.push_back(flow_key(space.inode, endpoint.config, nullptr));
+      out.push_back(flow_key(space.inode, *endpoint.config, nullptr));
       continue;
     }
     const auto owner =
@@ -1056,8 +1049,9 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(Instant now,
     if (space.diag == nullptr || owner == located_.namespaces.end()) {
       continue;
     }
-    const auto listeners = shared_.listeners.on_port(
-        now, *space.diag, space.inode, ip_protocol(endpoint.config.protocol), endpoint.config.port);
+    const auto listeners =
+        shared_.listeners.on_port(now, *space.diag, space.inode,
+                                  ip_protocol(endpoint.config->protocol), endpoint.config->port);
     if (!listeners) {
       log::write_once(log::Level::kWarn, "listeners " + config_.name, listeners.error().message,
                       "listeners cannot be read",
@@ -1101,9 +1095,9 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(Instant now,
     if (addresses.empty()) {
       continue;
     }
-    out.push_back(flow_key(space.inode, endpoint.config, nullptr));
+    out.push_back(flow_key(space.inode, *endpoint.config, nullptr));
     for (const IpAddress& address : addresses) {
-      out.push_back(flow_key(space.inode, endpoint.config, &address));
+      out.push_back(flow_key(space.inode, *endpoint.config, &address));
     }
   }
   return out;
@@ -1115,8 +1109,8 @@ void ProtectedTarget::map_flows(Instant now) {
       continue;
     }
     const std::uint32_t requests =
-        headgate::sees_requests(endpoint.config) && shared_.requests.sees() ? HEADGATE_REF_REQUESTS
-                                                                            : 0U;
+        headgate::sees_requests(*endpoint.config) && shared_.requests.sees() ? HEADGATE_REF_REQUESTS
+                                                                             : 0U;
     const std::vector<headgate_endpoint_key> wanted = wanted_flows(now, endpoint);
     const auto holds = [](const std::vector<headgate_endpoint_key>& keys,
                           const headgate_endpoint_key& key) {
@@ -1185,7 +1179,7 @@ void ProtectedTarget::count_legacy() {
   legacy_settled_ = counts_connections_;
   for (Endpoint& endpoint : endpoints_) {
     endpoint.legacy_settled = endpoint.legacy_settled || !endpoint.is_port() ||
-                              endpoint.config.protocol == Protocol::kUdp;
+                              endpoint.config->protocol == Protocol::kUdp;
     if (!counts_connections_ || endpoint.legacy_settled) {
       continue;
     }
@@ -1195,17 +1189,14 @@ void ProtectedTarget::count_legacy() {
       if (space.diag == nullptr) {
         continue;
       }
-      if (const auto n = space.diag->live_connections(endpoint.config.port, nullptr); n) {
+      if (const auto n = space.diag->live_connections(endpoint.config->port, nullptr); n) {
         live += *n;
         known = true;
       }
     }
     if (known) {
-      const auto counted =
-          static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
-      const std::uint64_t in_flight =
-          static_cast<std::uint64_t>(std::max<std::int64_t>(counted, 0));
-      endpoint.legacy_connections = live > in_flight ? live - in_flight : 0;
+      const std::uint64_t counted = in_flight(endpoint);
+      endpoint.legacy_connections = live > counted ? live - counted : 0;
       // Nothing can become legacy any more: once they have ended, nobody need count them.
       endpoint.legacy_settled = endpoint.legacy_connections == 0;
     }
@@ -1290,31 +1281,29 @@ std::string ProtectedTarget::shown_name(const Endpoint& endpoint) {
   switch (endpoint.part) {
     case Endpoint::Part::kPort: break;
     case Endpoint::Part::kRoute:
-      return endpoint.config.name + "/" + endpoint.config.routes[endpoint.route].name;
-    case Endpoint::Part::kRest: return endpoint.config.name + "/(rest)";
+      return endpoint.config->name + "/" + endpoint.config->routes[endpoint.route].name;
+    case Endpoint::Part::kRest: return endpoint.config->name + "/(rest)";
   }
-  return endpoint.config.name;
+  return endpoint.config->name;
 }
 
 void ProtectedTarget::snapshot_port(const Endpoint& endpoint, EndpointSnapshot& out) const {
-  const auto live = static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
-  out.in_flight =
-      static_cast<std::uint64_t>(std::max<std::int64_t>(live, 0)) + endpoint.legacy_connections;
-  out.in_flight_known = counts_connections_ && endpoint.config.protocol != Protocol::kUdp;
+  out.in_flight = in_flight(endpoint) + endpoint.legacy_connections;
+  out.in_flight_known = counts_connections_ && endpoint.config->protocol != Protocol::kUdp;
   out.beside_gate = endpoint.beside.connections();
   out.storm = endpoint.storm.storm();
   if (requests_gated(endpoint)) {
     out.unrecognized_ratio = endpoint.unrecognized.share();
     out.decision = for_unrecognized(out.decision, out.unrecognized_ratio);
   }
-  out.sees_requests = headgate::sees_requests(endpoint.config) && shared_.requests.sees();
+  out.sees_requests = headgate::sees_requests(*endpoint.config) && shared_.requests.sees();
   if (out.sees_requests) {
     out.unknown = shared_.maps.unknowns(endpoint.slot);
   }
 }
 
 void ProtectedTarget::snapshot_requests(const Endpoint& endpoint, EndpointSnapshot& out) const {
-  const EndpointConfig& config = endpoint.config;
+  const EndpointConfig& config = *endpoint.config;
   out.requests = true;
   out.refusable = requests_gated(endpoint);
   if (endpoint.part == Endpoint::Part::kRoute) {
@@ -1329,8 +1318,7 @@ void ProtectedTarget::snapshot_requests(const Endpoint& endpoint, EndpointSnapsh
   if (!requests_gated(endpoint)) {
     out.decision = {};
   }
-  const auto live = static_cast<std::int64_t>(shared_.maps.endpoint_state(endpoint.slot).in_flight);
-  out.in_flight = static_cast<std::uint64_t>(std::max<std::int64_t>(live, 0));
+  out.in_flight = in_flight(endpoint);
   out.in_flight_known = config.protocol == Protocol::kHttp && counts_payload_;
 }
 
@@ -1367,11 +1355,12 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
   for (const Endpoint& endpoint : endpoints_) {
     EndpointSnapshot e;
     e.name = shown_name(endpoint);
-    e.port = endpoint.config.port;
-    e.protocol = endpoint.config.protocol;
-    e.criticality = endpoint.config.criticality;
-    e.refuse = endpoint.is_port() ? connection_form(endpoint.config) : endpoint.config.refuse.form;
-    e.config_line = endpoint.config.place.line;
+    e.port = endpoint.config->port;
+    e.protocol = endpoint.config->protocol;
+    e.criticality = endpoint.config->criticality;
+    e.refuse =
+        endpoint.is_port() ? connection_form(*endpoint.config) : endpoint.config->refuse.form;
+    e.config_line = endpoint.config->place.line;
     if (endpoint.input != kNoInput) {
       e.decision = decision_.endpoints[endpoint.input];
     }

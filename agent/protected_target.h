@@ -114,10 +114,10 @@ class ProtectedTarget {
   struct Endpoint {
     enum class Part : std::uint8_t { kPort, kRoute, kRest };
     Part part = Part::kPort;
-    EndpointConfig config;  ///< of the port
-    std::size_t port = 0;   ///< index of the port in endpoints_
-    std::size_t route = 0;  ///< kRoute: index in config.routes
-    std::size_t input = 0;  ///< index in inputs_; kNoInput: only counted
+    const EndpointConfig* config = nullptr;  ///< of the port, in config_
+    std::size_t port = 0;                    ///< index of the port in endpoints_
+    std::size_t route = 0;                   ///< kRoute: index in config.routes
+    std::size_t input = 0;                   ///< index in inputs_; kNoInput: only counted
     std::uint32_t slot = 0;
     Unrecognized unrecognized;        ///< kPort
     std::optional<bool> looked_at;    ///< kPort: its requests are; true = and refused
@@ -138,7 +138,7 @@ class ProtectedTarget {
     [[nodiscard]] bool is_port() const { return part == Part::kPort; }
     /// Its connections are told from its requests, which are refused one by one.
     [[nodiscard]] bool refuses_requests() const {
-      return headgate::refuses_requests(config.refuse.form);
+      return headgate::refuses_requests(config->refuse.form);
     }
   };
   static constexpr std::size_t kNoInput = ~std::size_t{0};
@@ -163,6 +163,8 @@ class ProtectedTarget {
                     EndpointActivity& activity) const;
   void collect_requests(Endpoint& endpoint, const headgate_counters& counters,
                         EndpointActivity& activity);
+  [[nodiscard]] std::uint64_t in_flight(const Endpoint& endpoint) const;
+  void collect_lives(Endpoint& endpoint, EndpointActivity& activity) const;
   void collect_responses(Endpoint& endpoint, const headgate_counters& counters,
                          EndpointActivity& activity) const;
   void collect_sizes(Endpoint& endpoint, const headgate_counters& counters,

@@ -76,17 +76,20 @@ Check kernel_check(const SystemFacts& facts) {
   return {"kernel", Severity::kOk, facts.kernel_release, {}, {}};
 }
 
-/// tcx links came with 6.6. Which mode of XDP an interface takes is known only by trying: it stands
+/// tcx links came with 6.6.
+bool has_tcx(const SystemFacts& facts) {
+  const auto version = parse_release(facts.kernel_release);
+  return version && !(*version < Version{6, 6});
+}
+
+/// Which mode of XDP an interface takes is known only by trying: it stands
 /// in the state of a running agent.
 Check early_check(const SystemFacts& facts) {
-  constexpr Version kTcx{6, 6};
-  const auto version = parse_release(facts.kernel_release);
   return {"tc and xdp",
           Severity::kOk,
           fmt::format("tc by {}; xdp sees only the outer header of VXLAN, Geneve and GRE, pods are "
                       "gated in their own namespace",
-                      version && !(*version < kTcx) ? "tcx links"
-                                                    : "filters of clsact (no tcx before 6.6)"),
+                      has_tcx(facts) ? "tcx links" : "filters of clsact (no tcx before 6.6)"),
           {},
           {}};
 }
@@ -360,9 +363,7 @@ void add_hook_checks(const SystemFacts& facts, std::vector<Check>& checks) {
           "only",
           "a kernel of 6.1 or newer with CONFIG_DEBUG_INFO_BTF, and bpffs on /sys/fs/bpf"},
       Hook{"hook tc", needs_bpf(),
-           parse_release(facts.kernel_release) >= std::optional(Version{6, 6})
-               ? "tcx (Linux 6.6)"
-               : "clsact; tcx needs Linux 6.6",
+           has_tcx(facts) ? "tcx (Linux 6.6)" : "clsact; tcx needs Linux 6.6",
            "no storm mode: clients that connect again in a hot loop each get a RST",
            "see the checks of bpf and capabilities"},
       Hook{"hook xdp", first({needs_bpf(), facts.cards.empty() ? "no network card here" : ""}),

@@ -623,13 +623,6 @@ Result<> KernelMaps::set_exempt(std::uint32_t target, const std::vector<ExemptSo
 
 namespace {
 
-bool same_key(const headgate_route_key& a, const headgate_route_key& b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0;
-}
-bool same_key(const headgate_method_key& a, const headgate_method_key& b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0;
-}
-
 /// Deletes the entries of `port` that are not in `keep`.
 template <class Key>
 void prune(int map_fd, std::uint32_t port,
@@ -639,8 +632,9 @@ void prune(int map_fd, std::uint32_t port,
   Key next{};
   for (int rc = ::bpf_map_get_next_key(map_fd, nullptr, &next); rc == 0;
        rc = ::bpf_map_get_next_key(map_fd, &key, &next)) {
-    const bool kept = std::any_of(keep.begin(), keep.end(),
-                                  [&](const auto& entry) { return same_key(entry.first, next); });
+    const bool kept = std::any_of(keep.begin(), keep.end(), [&](const auto& entry) {
+      return std::memcmp(&entry.first, &next, sizeof(next)) == 0;
+    });
     if (next.port == port && !kept) {
       doomed.push_back(next);
     }

@@ -452,6 +452,17 @@ void add_levels(Families& out, std::span<const Named> targets) {
 
 constexpr std::array kModes{Mode::kEnforce, Mode::kObserve, Mode::kOff};
 
+void add_hook(Family& hooks, std::string_view target, const HookStatus& hook) {
+  const std::string prog_id = fmt::format("{}", hook.program_id);
+  hooks.add({{"target", target},
+             {"hook", hook.hook},
+             {"where", hook.where},
+             {"mode", hook.mode},
+             {"variant", hook.variant},
+             {"prog_id", prog_id}},
+            true);
+}
+
 void add_targets(Families& out, std::span<const Named> targets, const AgentSnapshot& snapshot) {
   Family state = gauge("headgate_state", "State of the target: 1 for the one it is in.");
   Family mode = gauge("headgate_target_mode", "Mode of the target: 1 for the one in force.");
@@ -480,25 +491,11 @@ void add_targets(Families& out, std::span<const Named> targets, const AgentSnaps
     waiting.add({{"target", label}}, target.waiting);
     restarts.add({{"target", label}}, target.restarts);
     for (const HookStatus& hook : target.hooks) {
-      const std::string prog_id = fmt::format("{}", hook.program_id);
-      hooks.add({{"target", label},
-                 {"hook", hook.hook},
-                 {"where", hook.where},
-                 {"mode", hook.mode},
-                 {"variant", hook.variant},
-                 {"prog_id", prog_id}},
-                true);
+      add_hook(hooks, label, hook);
     }
   }
   for (const HookStatus& hook : snapshot.interfaces) {
-    const std::string prog_id = fmt::format("{}", hook.program_id);
-    hooks.add({{"target", ""},
-               {"hook", hook.hook},
-               {"where", hook.where},
-               {"mode", hook.mode},
-               {"variant", hook.variant},
-               {"prog_id", prog_id}},
-              true);
+    add_hook(hooks, "", hook);
   }
   for (Family* family : {&state, &mode, &present, &age, &lease, &waiting, &restarts, &hooks}) {
     out.add(std::move(*family));
