@@ -22,6 +22,7 @@
 #include "agent/dataplane/bpffs.h"
 #include "agent/dataplane/kernel_maps.h"
 #include "agent/dataplane/net.h"
+#include "agent/hooks/node_connects.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
 #include "agent/hooks/tc.h"

@@ -28,6 +28,7 @@
 #include "agent/decision/requests.h"
 #include "agent/decision/storm.h"
 #include "agent/hooks/cgroup_skb.h"
+#include "agent/hooks/node_connects.h"
 #include "agent/hooks/requests.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"

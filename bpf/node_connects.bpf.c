@@ -1,32 +1,51 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * Notes the node's own connects (kubelet's probes, system services), so that they are exempt
- * exactly: sock_ops on the cgroups of the node that hold no pods. Only connects from an address of
- * the node are noted: where the program sits on the root of the hierarchy, it sees pods as well.
+ * exactly: cgroup_skb egress on the cgroups of the node that hold no pods. It runs behind
+ * POSTROUTING (net/ipv4/ip_output.c, ip_finish_output()), so that the address and the port are
+ * those that the target sees: a connect to a ClusterIP is masqueraded, and connection tracking
+ * gives even one that is not another port where a masqueraded client of a NodePort has this one
+ * (nf_nat_alloc_null_binding()). Only connects from an address of the node are noted: where the
+ * program sits on the root of the hierarchy, it sees pods as well.
  */
 #include "lib/common.h"
 #include "lib/maps.h"
+#include "lib/payload.h"
 
-SEC("sockops")
-int headgate_node_connects(struct bpf_sock_ops *ops)
+SEC("cgroup_skb/egress")
+int headgate_node_connects(struct __sk_buff *skb)
 {
 	struct headgate_exempt_key address = {
 	    .prefix_bits = 160,
 	    .target = HEADGATE_EXEMPT_NODE_SET,
 	};
 	struct headgate_node_flow_key key = {};
+	const __u32 ip_bytes = headgate_ip_header_bytes(skb, IPPROTO_TCP);
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	struct tcphdr *tcp = data + ip_bytes;
 	__u64 now_ns;
 
-	if (ops->op != BPF_SOCK_OPS_TCP_CONNECT_CB)
+	if (!ip_bytes || (void *)(tcp + 1) > end || !tcp->syn || tcp->ack)
 		return 1;
-	if (ops->family == AF_INET)
-		headgate_read_ipv4(address.address, ops->local_ip4);
-	else
-		headgate_read_ipv6(address.address, ops->local_ip6);
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = data;
+
+		if ((void *)(ip + 1) > end)
+			return 1;
+		address.address[2] = bpf_htonl(0xffff);
+		address.address[3] = ip->saddr;
+	} else {
+		struct ipv6hdr *ip = data;
+
+		if ((void *)(ip + 1) > end)
+			return 1;
+		__builtin_memcpy(address.address, &ip->saddr, sizeof(address.address));
+	}
 	if (!bpf_map_lookup_elem(&headgate_exempt, &address))
 		return 1;
 	__builtin_memcpy(key.source_address, address.address, sizeof(key.source_address));
-	key.source_port = (__u16)ops->local_port;
+	key.source_port = bpf_ntohs(tcp->source);
 	now_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&headgate_node_flows, &key, &now_ns, BPF_ANY);
 	return 1;

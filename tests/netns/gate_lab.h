@@ -27,6 +27,7 @@
 #include "agent/dataplane/net.h"
 #include "agent/dataplane/programs.h"
 #include "agent/hooks/cgroup_skb.h"
+#include "agent/hooks/node_connects.h"
 #include "agent/hooks/sk_lookup.h"
 #include "agent/hooks/sock_ops.h"
 #include "agent/hooks/tc.h"

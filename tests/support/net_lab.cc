@@ -297,4 +297,17 @@ void Node::dnat(const std::string& vip, std::uint16_t port, const std::string& p
   }
 }
 
+void Node::masquerade(const std::string& pod) const {
+  if (in_path("nft")) {
+    netns_.command({"nft", "-f", "-"},
+                   "add table ip lab\n"
+                   "add chain ip lab post { type nat hook postrouting priority 100; }\n"
+                   "add rule ip lab post ip daddr " +
+                       pod + " meta l4proto tcp masquerade to :20000-29999\n");
+    return;
+  }
+  netns_.command({"iptables", "-t", "nat", "-A", "POSTROUTING", "-d", pod, "-p", "tcp", "-j",
+                  "MASQUERADE", "--to-ports", "20000-29999"});
+}
+
 }  // namespace headgate::lab

@@ -150,6 +150,8 @@ class Node {
   /// A service address: TCP to vip:port goes to pod:pod_port, from other namespaces and the node.
   void dnat(const std::string& vip, std::uint16_t port, const std::string& pod,
             std::uint16_t pod_port) const;
+  /// What goes to this IPv4 address over TCP gets the node's address and a port of 20000 to 29999.
+  void masquerade(const std::string& pod) const;
 
  private:
   Pod& attach(const std::string& gateway_ipv4, const std::string& gateway_ipv6,
