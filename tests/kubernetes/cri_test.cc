@@ -75,10 +75,11 @@ class RealRuntime : public testing::Test {
       ASSERT_LT(std::chrono::steady_clock::now(), end) << run("tail -5 " + file("log")).second;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
-    const auto [made, said] = run(fmt::format(
-        "{0}/image {1}/pause.tar localhost/pause:1 {2} && ctr -a {1}/sock -n k8s.io image import "
-        "{1}/pause.tar",
-        HEADGATE_KUBERNETES_DIR, directory_.string(), HEADGATE_PAUSE));
+    const auto [made, said] =
+        run(fmt::format("{0}/image {1}/pause.tar localhost/pause:1 /pause {2}:/pause && ctr -a "
+                        "{1}/sock -n k8s.io image import "
+                        "{1}/pause.tar",
+                        HEADGATE_KUBERNETES_DIR, directory_.string(), HEADGATE_PAUSE));
     ASSERT_EQ(made, 0) << said;
   }
   void TearDown() override {

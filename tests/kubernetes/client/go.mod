@@ -1,0 +1,3 @@
+module headgate.test/client
+
+go 1.24
