@@ -15,6 +15,7 @@
 #include <cmath>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,6 +102,7 @@ class Adaptive final : public Strategy {
   void update_memory(const StrategyInput& in, double tick_s);
   void write(const StrategyInput& in, Decision& out) const;
   void write_bucket(const StrategyInput& in, std::size_t i, EndpointDecision& out) const;
+  void stack_depths(const StrategyInput& in, std::span<EndpointDecision> out) const;
   void write_connections(Decision& out) const;
   void write_state(Decision& out) const;
 
@@ -556,6 +558,7 @@ void Adaptive::write(const StrategyInput& in, Decision& out) const {
     // connection costs is seen from those that are there.
     endpoint.probe = !(kept_full_ && full_intervals_ >= kKeptFull);
   }
+  if (set_.class_depths) stack_depths(in, out.endpoints);
   write_connections(out);
   write_state(out);
 }
@@ -605,6 +608,27 @@ void Adaptive::write_bucket(const StrategyInput& in, std::size_t i, EndpointDeci
   }
   if (count_ > 1) depth *= 0.4 + 0.2 * static_cast<double>(in.endpoints[i].criticality);
   out.depth_s = depth * per_core_s;
+}
+
+/// All classes owe to one bucket. A single dear request of a low class may owe more than the depth
+/// of a high class with cheap ones, and would refuse it: so the depth of each class begins above
+/// what those below it can owe, which is their depth and one request more.
+void Adaptive::stack_depths(const StrategyInput& in, std::span<EndpointDecision> out) const {
+  if (!(rate_cores_ > 0)) return;
+  double below_s = 0;
+  for (const Criticality tier : {Criticality::kSheddable, Criticality::kSheddablePlus,
+                                 Criticality::kCritical, Criticality::kCriticalPlus}) {
+    double most_s = below_s;
+    for (std::size_t i = 0; i < out.size() && i < count_; ++i) {
+      if (in.endpoints[i].criticality != tier || !(out[i].depth_s > 0)) continue;
+      out[i].depth_s += below_s;
+      if (arrivals_.per_second(i) > 0) {
+        const double charge_s = cost_.factor() * search_factor() * unit(i) / rate_cores_;
+        most_s = std::max(most_s, out[i].depth_s + charge_s);
+      }
+    }
+    below_s = most_s;
+  }
 }
 
 void Adaptive::write_connections(Decision& out) const {

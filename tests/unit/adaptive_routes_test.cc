@@ -225,6 +225,30 @@ TEST(AdaptiveRoutes, TheCriticalRouteIsServedInFullWhileTheOtherIsRefused) {
   EXPECT_GE(done_s, 0.8 * 0.5 * 30) << "what is left goes to the sheddable one";
 }
 
+/// A request of the sheddable route takes five times as long as one of the critical route: what one
+/// of them owes to the bucket must not refuse the other class.
+TEST(AdaptiveRoutes, OneDearRequestDoesNotShutOutTheCriticalRoute) {
+  Server server({{.criticality = Criticality::kCritical,
+                  .per_request_s = 0.002,
+                  .per_kb_s = 0.0004,
+                  .kb = 5,
+                  .per_s = 37},
+                 {.criticality = Criticality::kSheddable,
+                  .per_request_s = 0.002,
+                  .per_kb_s = 0.0004,
+                  .kb = 5,
+                  .per_s = 37}});
+  server.run(20);
+  server.routes()[1].kb = 45;  // 1.7 times the capacity, at the same rate
+  server.run(3);
+  const auto outcome = server.run(60);
+  EXPECT_GE(outcome[0].share(), 0.99);
+  EXPECT_LE(outcome[1].share(), 0.6);
+  const double done_s =
+      outcome[0].admitted * server.work_s(0) + outcome[1].admitted * server.work_s(1);
+  EXPECT_GE(done_s, 0.75 * 0.5 * 60);
+}
+
 TEST(AdaptiveRoutes, AFloorHoldsAmongRoutesOfOneClass) {
   auto routes = cheap_and_dear();
   routes[1].criticality = Criticality::kCritical;
