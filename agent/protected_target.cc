@@ -457,7 +457,8 @@ void ProtectedTarget::collect_activity(Instant now_at) {
       lives += activity.responses;
       lives_s += activity.response_s_sum;
       if (requests_gated(endpoint)) {
-        endpoint.unrecognized.reduce(activity, now.recognized - endpoint.last.recognized);
+        endpoint.unrecognized.reduce(activity, now.recognized - endpoint.last.recognized,
+                                     now.unrecognized - endpoint.last.unrecognized);
       }
     } else {
       collect_requests(endpoint, now, activity);

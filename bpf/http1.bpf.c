@@ -486,6 +486,7 @@ int headgate_stream_http1(struct __sk_buff *skb)
 		__builtin_memset(stream->http2, 0, sizeof(stream->http2));
 		bpf_tail_call(skb, &headgate_stream_stages, HEADGATE_STAGE_HTTP2);
 		stream->protocol = HEADGATE_PROTOCOL_NONE;
+		headgate_stream_given_up(stream);
 		return SK_PASS;
 	}
 	if (stream->protocol != HEADGATE_PROTOCOL_NONE && stream->at < stream->packet_bytes &&
@@ -503,6 +504,8 @@ int headgate_stream_http1(struct __sk_buff *skb)
 	stream->offset += stream->packet_bytes;
 	if (stream->http1.state == HEADGATE_HTTP1_LOST)
 		stream->protocol = HEADGATE_PROTOCOL_NONE; /* behind a head with Upgrade */
+	if (stream->protocol == HEADGATE_PROTOCOL_NONE)
+		headgate_stream_given_up(stream);
 	return verdict;
 }
 

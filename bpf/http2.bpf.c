@@ -164,6 +164,7 @@ int headgate_stream_http2(struct __sk_buff *skb)
 	}
 	if (headgate_http2_lost(h)) {
 		env.stream->protocol = HEADGATE_PROTOCOL_NONE;
+		headgate_stream_given_up(env.stream);
 		headgate_count_unknown(port, h->hpack.reason);
 	}
 	return SK_PASS;

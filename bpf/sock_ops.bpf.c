@@ -105,11 +105,11 @@ static __always_inline void headgate_close_books(struct bpf_sock_ops *ops, __u32
 		__sync_fetch_and_add(&lives->counts[bucket], 1);
 }
 
-/* From now on its requests are looked at. Where that cannot be (no room, another user of the
- * socket) they are not, and nothing else changes.
+/* From now on its requests are looked at. 0: that cannot be (no room, another user of the socket),
+ * and nothing else changes.
  */
-static __always_inline void headgate_open_stream(struct bpf_sock_ops *ops, __u32 endpoint,
-						 __u32 target, __u32 exempt)
+static __always_inline int headgate_open_stream(struct bpf_sock_ops *ops, __u32 endpoint,
+						__u32 target, __u32 exempt)
 {
 	__u64 cookie = bpf_get_socket_cookie(ops);
 	struct headgate_stream *stream;
@@ -117,18 +117,20 @@ static __always_inline void headgate_open_stream(struct bpf_sock_ops *ops, __u32
 
 	stream = bpf_map_lookup_elem(&headgate_stream_blank, &zero); /* too large for the stack */
 	if (!stream || bpf_map_update_elem(&headgate_stream_states, &cookie, stream, BPF_ANY))
-		return;
+		return 0;
 	stream = bpf_map_lookup_elem(&headgate_stream_states, &cookie);
 	if (!stream)
-		return;
+		return 0;
 	stream->established_ns = bpf_ktime_get_ns();
 	stream->passed_ns = stream->established_ns;
 	stream->http1.path.key.port = endpoint;
 	stream->port = endpoint;
 	stream->target = target;
 	stream->exempt = exempt;
-	if (bpf_sock_hash_update(ops, &headgate_streams, &cookie, BPF_NOEXIST))
-		bpf_map_delete_elem(&headgate_stream_states, &cookie);
+	if (!bpf_sock_hash_update(ops, &headgate_streams, &cookie, BPF_NOEXIST))
+		return 1;
+	bpf_map_delete_elem(&headgate_stream_states, &cookie);
+	return 0;
 }
 
 /* The server lets go of it: a request that it has is not answered any more. */
@@ -233,10 +235,11 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 			__sync_fetch_and_add(&state->tickets_settled, 1);
 			__sync_fetch_and_add(&target_state->tickets_settled, 1);
 		}
-		if (ref->flags & HEADGATE_REF_REQUESTS)
-			headgate_open_stream(
-			    ops, endpoint, target_slot,
-			    headgate_exempt_kind(policy, &flow, headgate_now(locked)));
+		if ((ref->flags & HEADGATE_REF_REQUESTS) &&
+		    !headgate_open_stream(
+			ops, endpoint, target_slot,
+			headgate_exempt_kind(policy, &flow, headgate_now(locked))))
+			__sync_fetch_and_add(&counters->unrecognized, 1);
 		return 1;
 	}
 	__sync_fetch_and_add(&counters->closed, 1);

@@ -495,6 +495,7 @@ std::uint64_t KernelMaps::stirred(std::uint32_t endpoint) const {
     add(c.payload_bytes);
     add(c.responses);
     add(c.recognized);
+    add(c.unrecognized);
   }
   return sum;
 }

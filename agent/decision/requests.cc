@@ -16,7 +16,7 @@ std::uint64_t tighter(std::uint64_t a, std::uint64_t b) {
 
 }  // namespace
 
-double Unrecognized::share() const { return std::clamp(unseen_ / established_, 0.0, 1.0); }
+double Unrecognized::share() const { return std::clamp(unseen_ / told_, 0.0, 1.0); }
 
 std::uint64_t Unrecognized::part(std::uint64_t whole, double& carry) const {
   carry += static_cast<double>(whole) * share();
@@ -25,16 +25,15 @@ std::uint64_t Unrecognized::part(std::uint64_t whole, double& carry) const {
   return static_cast<std::uint64_t>(out);
 }
 
-void Unrecognized::reduce(EndpointActivity& activity, std::uint64_t recognized) {
-  const auto established = static_cast<double>(activity.established);
-  const double unseen = established - static_cast<double>(recognized);
-  const double keep = std::exp(-established / kConnectionsRemembered);
-  established_ = std::max(1.0, established_ * keep + established);
-  unseen_ = std::max(0.0, unseen_ * keep + unseen);
+void Unrecognized::reduce(EndpointActivity& activity, std::uint64_t recognized,
+                          std::uint64_t unrecognized) {
+  const auto unseen = static_cast<double>(unrecognized);
+  const double told = static_cast<double>(recognized) + unseen;
+  const double keep = std::exp(-told / kConnectionsRemembered);
+  told_ = std::max(1.0, told_ * keep + told);
+  unseen_ = unseen_ * keep + unseen;
 
-  owed_ += unseen;
-  activity.established = static_cast<std::uint64_t>(std::max(0.0, owed_));
-  owed_ = std::min(0.0, owed_);
+  activity.established = unrecognized;
   activity.offered = part(activity.offered, offered_);
   activity.admitted = part(activity.admitted, admitted_);
   activity.refused = part(activity.refused, refused_);

@@ -19,17 +19,15 @@ class Unrecognized {
   /// because requests are what the port is configured for.
   [[nodiscard]] double share() const;
 
-  /// What a tick brought the whole port becomes what its unrecognised connections brought. A
-  /// connection is recognised by its first request, later than it is established: until then it
-  /// passes for an unrecognised one, and is made up for.
-  void reduce(EndpointActivity& activity, std::uint64_t recognized);
+  /// What a tick brought the whole port becomes what its unrecognised connections brought. Which
+  /// kind a connection is, its first bytes tell: before them it is no work of either.
+  void reduce(EndpointActivity& activity, std::uint64_t recognized, std::uint64_t unrecognized);
 
  private:
   [[nodiscard]] std::uint64_t part(std::uint64_t whole, double& carry) const;
 
-  double established_ = 1;  ///< recent, fading with each that comes
-  double unseen_ = 0;       ///< of those; what is recognised later is taken off
-  double owed_ = 0;         ///< given out as unrecognised and recognised since
+  double told_ = 1;    ///< of which kind they are, lately: fading with each that comes
+  double unseen_ = 0;  ///< of those
   double offered_ = 0, admitted_ = 0, refused_ = 0, deferred_ = 0, closed_ = 0, bytes_ = 0,
          responses_ = 0;  ///< fractions carried from tick to tick
 };

@@ -105,6 +105,22 @@ static __always_inline void headgate_request_forced(const struct headgate_reques
 	__sync_fetch_and_add(&counters->admitted_bytes, -request->bytes);
 }
 
+/* Nothing is read of the connection any more. Where no request was seen on it before, it is one
+ * that carries none: counted when it says so, not when it is established. One that is silent is
+ * neither.
+ */
+static __always_inline void headgate_stream_given_up(struct headgate_stream *stream)
+{
+	struct headgate_counters *counters;
+
+	if (stream->flags & (HEADGATE_STREAM_RECOGNIZED | HEADGATE_STREAM_GIVEN_UP))
+		return;
+	stream->flags |= HEADGATE_STREAM_GIVEN_UP;
+	counters = headgate_counters_of(stream->port);
+	if (counters)
+		__sync_fetch_and_add(&counters->unrecognized, 1);
+}
+
 /* One more of unknown class. */
 static __always_inline void headgate_count_unknown(__u32 port, __u32 reason)
 {

@@ -24,6 +24,7 @@ enum headgate_stream_protocol {
 #define HEADGATE_STREAM_CLOSING	   8U /* answered with "Connection: close": all is dropped */
 #define HEADGATE_STREAM_WRITTEN	   16U /* `written_seq` is that of an earlier request */
 #define HEADGATE_STREAM_PENDING	   32U /* a head ended in this packet, and is not judged yet */
+#define HEADGATE_STREAM_GIVEN_UP   64U /* counted in `unrecognized` of its port */
 
 /* HTTP/1.1; lib/http1.h */
 struct headgate_http1 {

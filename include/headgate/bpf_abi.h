@@ -258,7 +258,8 @@ struct headgate_counters {
   __u64 admitted_bytes;    /* of payload_bytes: requests that were admitted */
   __u64 recognized;        /* in the slot of the port: connections on which a request was seen */
   __u64 admitted_last_try; /* of admitted_deferred: let in because it could wait no longer */
-  __u64 reserved[4];
+  __u64 unrecognized;      /* in the slot of the port: connections that carry none, as they said */
+  __u64 reserved[3];
 };
 HEADGATE_ABI_SIZE(headgate_counters, 384);
 
