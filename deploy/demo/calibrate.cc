@@ -80,7 +80,14 @@ LoadTarget load_target(const Subject& subject, const Limits& limits, std::size_t
   for (std::size_t group = 0; group < subject.groups; ++group) {
     target.light.push_back(subject.request(group, light));
     target.heavy.push_back(subject.request(group, heavy));
+    if (subject.critical_request) {
+      target.critical.push_back(subject.critical_request(group, light));
+    }
   }
+  target.traffic = subject.traffic;
+  target.connections = subject.connections;
+  target.refused_status = subject.refused_status;
+  target.grpc_method = subject.grpc_method;
   target.deadline_us = static_cast<std::uint32_t>(limits.deadline_s * 1e6);
   return target;
 }
@@ -128,8 +135,9 @@ Result<Calibration> calibrate(const Subject& subject, const Groups& groups, cons
   if (!full) {
     return tl::unexpected(full.error());
   }
-  const std::vector<Phase> calm = {
-      {"calm", "calm", PhaseKind::kCalm, kLoad_s, 0.55 * limits.cpu_cores / full->per_request_s}};
+  const double rate_per_s = 0.55 * limits.cpu_cores / full->per_request_s;
+  const std::vector<Phase> calm = {{"calm", "calm", PhaseKind::kCalm, kLoad_s, rate_per_s,
+                                    subject.critical_request ? rate_per_s / 2 : 0}};
   const std::vector<Arrival> arrivals = poisson_arrivals(calm, seed, subject.groups);
   auto shared = SharedRecords::create(arrivals.size());
   if (!shared) {

@@ -58,7 +58,8 @@ Result<Run> run_once(const Subject& subject, const Groups& groups, const Options
                      const Calibration& calibration, bool with_headgate, Live& live) {
   Run run;
   run.with_headgate = with_headgate;
-  run.phases = overload_story(calibration.capacity_per_s, options.seconds_scale);
+  run.traffic = options.traffic;
+  run.phases = overload_story(calibration.capacity_per_s, options.seconds_scale, options.traffic);
   run.arrivals = poisson_arrivals(run.phases, options.seed, subject.groups);
   const LoadTarget target =
       load_target(subject, options.limits, calibration.light_units, calibration.heavy_units);
@@ -126,11 +127,16 @@ Result<Run> run_once(const Subject& subject, const Groups& groups, const Options
                             last_lines(options.work_directory + "/load.log", 5)));
   }
   run.restarts = collector->restarts();
+  if (agent) {
+    sleep_until(now_ns() + 1'000'000'000);  // its counters are read once a tick
+  }
   if (agent && run.agent_failure.empty()) {
     run.agent_cpu_cores = (agent->cpu_seconds() - agent_cpu_before) / length_s;
     run.agent_rss_bytes = agent->resident_bytes();
     std::ofstream(options.work_directory + "/metrics.txt") << agent->get("/metrics").body;
-    std::ofstream(options.work_directory + "/state.json") << agent->get("/api/v1/state").body;
+    const std::string state = agent->get("/api/v1/state").body;
+    std::ofstream(options.work_directory + "/state.json") << state;
+    run.agent_refused_requests = refused_requests(state);
   }
   run.requests.reserve(records.size());
   for (const Record& r : records) {

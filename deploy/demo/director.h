@@ -20,6 +20,7 @@ struct Options {
   double seconds_scale = 1;
   std::uint64_t seed = 1;
   Protection protection;
+  Traffic traffic = Traffic::kConnections;
   std::string work_directory;  ///< logs, configuration; exists
   Limits limits;
 };

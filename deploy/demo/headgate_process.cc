@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "deploy/demo/clock.h"
 
@@ -79,6 +80,24 @@ Pins::~Pins() {
   }
 }
 
+std::optional<std::uint64_t> refused_requests(const std::string& state_json) {
+  const nlohmann::json state = nlohmann::json::parse(state_json, nullptr, false);
+  std::uint64_t sum = 0;
+  bool known = false;
+  if (state.is_object()) {
+    for (const auto& target : state.value("targets", nlohmann::json::array())) {
+      for (const auto& endpoint : target.value("endpoints", nlohmann::json::array())) {
+        const auto counters = endpoint.find("counters");
+        if (counters != endpoint.end() && counters->is_object()) {
+          sum += counters->value("answered", std::uint64_t{0});
+          known = true;
+        }
+      }
+    }
+  }
+  return known ? std::optional(sum) : std::nullopt;
+}
+
 Result<HeadgateProcess> HeadgateProcess::start(const std::string& binary, const Subject& subject,
                                                const Groups& groups, const Cgroup& target,
                                                const std::string& work_directory,
@@ -98,8 +117,17 @@ Result<HeadgateProcess> HeadgateProcess::start(const std::string& binary, const 
         "    match: {{cgroup: {}}}\n"
         "    strategy: {}\n"
         "    endpoints:\n"
-        "      - {{name: push, port: {}, protocol: http, refuse: {}}}\n",
-        target.path(), protection.strategy, subject.port, protection.refuse);
+        "      - name: push\n"
+        "        port: {}\n"
+        "        protocol: {}\n"
+        "        refuse: {}\n",
+        target.path(), protection.strategy, subject.port, subject.protocol, protection.refuse);
+    if (!subject.routes.empty()) {
+      out << "        routes:\n";
+    }
+    for (const std::string& route : subject.routes) {
+      out << "          - " << route << "\n";
+    }
     if (!out.flush()) {
       return sys_fail(errno, "write " + config);
     }

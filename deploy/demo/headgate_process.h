@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,10 @@ class Pins {
   std::string root_;
   bool was_mounted_;
 };
+
+/// Requests answered in the collector's place, all routes together, as /api/v1/state says; empty
+/// where it does not.
+[[nodiscard]] std::optional<std::uint64_t> refused_requests(const std::string& state_json);
 
 /// `headgate run` on the collector's group, as a user would start it.
 class HeadgateProcess {

@@ -82,12 +82,12 @@ std::string plain(double v) {
 
 /// Requests in steps of half a second: those offered by their time, the rest by when they ended.
 std::vector<Point> rate_of(const Run& run, const std::function<bool(Outcome)>& counts,
-                           bool by_arrival) {
+                           bool by_arrival, bool critical_only = false) {
   constexpr double kStep_s = 0.5;
   const double length_s = total_seconds(run.phases);
   std::vector<double> bins(static_cast<std::size_t>(std::ceil(length_s / kStep_s)), 0.0);
   for (std::size_t i = 0; i < run.arrivals.size(); ++i) {
-    if (!counts(run.requests[i].outcome)) {
+    if (!counts(run.requests[i].outcome) || (critical_only && !run.arrivals[i].critical)) {
       continue;
     }
     const double t_s = run.arrivals[i].at_us / 1e6 + (by_arrival ? 0 : run.requests[i].latency_s);
@@ -248,10 +248,12 @@ std::vector<Chart> charts(const Outcomes& outcomes, const Options& options) {
   const Limits& limits = options.limits;
   double most_offered = capacity;
   double most_sockets = 100;
+  double critical_per_s = 0;
   for (const auto* run : {&outcomes.unprotected, &outcomes.with_headgate}) {
     if (*run) {
       for (const Phase& p : (*run)->phases) {
         most_offered = std::max(most_offered, p.rate_per_s);
+        critical_per_s = std::max(critical_per_s, p.critical_per_s);
       }
       for (const Sample& s : (*run)->samples) {
         most_sockets = std::max(most_sockets, static_cast<double>(s.sockets));
@@ -306,6 +308,26 @@ std::vector<Chart> charts(const Outcomes& outcomes, const Options& options) {
                                 true}};
   };
   all.push_back(std::move(served));
+
+  if (critical_per_s > 0) {
+    Chart critical;
+    critical.title = "Critical route";
+    critical.unit = "requests per second offered and served";
+    critical.axis = linear_axis(nice_ceiling(critical_per_s * 1.6), plain);
+    critical.series = [](const Run& run) {
+      return std::vector<Series>{
+          {"offered",
+           rate_of(
+               run, [](Outcome o) { return o != Outcome::kNotSent; }, true, /*critical=*/true),
+           true},
+          {"served",
+           rate_of(
+               run, [](Outcome o) { return o == Outcome::kOk; }, false, /*critical=*/true),
+           false}};
+    };
+    critical.legend = {{"offered", "offered"}, {"served", "served"}};
+    all.push_back(std::move(critical));
+  }
 
   Chart latency;
   latency.title = "Response time of what was let in";
@@ -512,10 +534,12 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
     put("</div>\n");
   }
 
+  const bool classes = std::any_of(summaries.begin(), summaries.end(), has_critical);
   put("<h2>Phase by phase</h2><div class=\"scroll\"><table><tr><th>phase</th><th>Headgate</th>"
       "<th>offered/s</th><th>served/s</th><th>p50</th><th>p99</th><th>refused</th><th>failed</th>"
       "<th>CPU of quota</th><th>throttled periods</th><th>memory peak</th><th>sockets peak</th>"
-      "<th>restarts</th></tr>");
+      "<th>restarts</th>{}</tr>",
+      classes ? "<th>critical served</th><th>its p99</th>" : "");
   for (std::size_t p = 0; !summaries.empty() && p < summaries.front().size(); ++p) {
     for (std::size_t r = 0; r < runs.size(); ++r) {
       const PhaseSummary& s = summaries[r][p];
@@ -524,7 +548,7 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
       const bool starved = s.phase.kind != PhaseKind::kCost && s.served_per_s < 0.5 * wanted;
       put("<tr class=\"{}{}\"><td>{}</td><td>{}</td><td>{:.0f}</td><td{}>{:.0f}</td><td>{}</td>"
           "<td>{}</td><td>{:.1f} %</td><td>{:.1f} %</td><td>{:.0f} %</td><td>{} of {}</td>"
-          "<td>{:.0f} MiB</td><td>{}</td><td{}>{}</td></tr>",
+          "<td>{:.0f} MiB</td><td>{}</td><td{}>{}</td>",
           r == 0 ? "first " : "", runs[r]->with_headgate ? "with" : "without",
           r == 0 ? escape_markup(s.phase.label) : "", runs[r]->with_headgate ? "with" : "without",
           offered / s.phase.seconds, starved ? " class=\"bad\"" : "", s.served_per_s,
@@ -535,6 +559,11 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
           static_cast<double>(s.memory_peak_bytes) / (1 << 20), s.sockets_peak,
           s.restarts > 0 ? " class=\"bad\"" : "",
           s.oom_kills > 0 ? fmt::format("{} (OOM)", s.restarts) : std::to_string(s.restarts));
+      if (classes) {
+        put("<td{}>{:.1f} %</td><td>{}</td>", critical_share(s) < 0.5 ? " class=\"bad\"" : "",
+            critical_share(s) * 100, latency_cell(s.critical_p99_s, limits.deadline_s));
+      }
+      put("</tr>");
     }
   }
   put("</table></div>");
@@ -559,10 +588,13 @@ std::string html_report(const Outcomes& outcomes, const Verdict& verdict, const 
       "quota reached); a request of {} units costs {:.1f} ms.</li>",
       c.light_cost_s * 1e3, c.light_units, c.quota_reached * 100, c.heavy_units,
       c.heavy_cost_s * 1e3);
-  put("<li>Open loop: Poisson arrivals at fixed times, one connection a request; the clock of a "
-      "request starts at its time, not when it was sent. Percentiles are exact, over everything "
-      "that "
-      "was not refused; what timed out or was cut off counts as {:g} s.</li>",
+  put("<li>Open loop: Poisson arrivals at fixed times, {}; the clock of a request starts at its "
+      "time, not when it was sent. Percentiles are exact, over everything that was not refused; "
+      "what timed out or was cut off counts as {:g} s.</li>",
+      options.traffic == Traffic::kConnections ? "one connection a request"
+      : options.traffic == Traffic::kGrpc
+          ? "on connections that are kept, in turn"
+          : "on connections that are kept; another is made when none is free",
       limits.deadline_s);
   put("<li>A request belongs to the phase in which it was offered. CPU, throttling and memory are "
       "those of the collector's cgroup; a supervisor starts the collector again 1 s after it died."

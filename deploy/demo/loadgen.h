@@ -22,7 +22,7 @@ enum class Outcome : std::uint8_t {
   kNotSent,         ///< its time has not come, or the run ended first
   kPending,         ///< under way
   kOk,              ///< 2xx before the deadline
-  kRefused,         ///< ECONNREFUSED: the SYN was answered by RST
+  kRefused,         ///< the SYN was answered by RST, or the request as refusals are
   kReset,           ///< connected, then closed or reset before a whole answer came
   kConnectTimeout,  ///< not connected at the deadline
   kAnswerTimeout,   ///< connected, no whole answer at the deadline
@@ -61,14 +61,19 @@ class SharedRecords {
 
 struct LoadTarget {
   sockaddr_in server{};
-  std::vector<in_addr> sources;    ///< connections are spread over them in turn
-  std::vector<std::string> light;  ///< one whole HTTP request a group
-  std::vector<std::string> heavy;  ///< the same groups at the cost phase's size
+  std::vector<in_addr> sources;       ///< connections are spread over them in turn
+  std::vector<std::string> light;     ///< one whole request a group
+  std::vector<std::string> heavy;     ///< the same groups at the cost phase's size
+  std::vector<std::string> critical;  ///< of the critical class; empty = there is no such class
   std::uint32_t deadline_us = 2'000'000;
+  Traffic traffic = Traffic::kConnections;
+  std::size_t connections = 0;  ///< made before the first request; kept or multiplexed traffic
+  int refused_status = 0;       ///< an answer of this HTTP status is a refusal; 0 = none is
+  std::string grpc_method;      ///< full name, with kGrpc; RESOURCE_EXHAUSTED is a refusal there
 };
 
-/// Sends every arrival at its time, whatever became of those before it (open loop), one connection
-/// each. Single-threaded; returns when the last one has ended. `start_ns` is CLOCK_MONOTONIC.
+/// Sends every arrival at its time, whatever became of those before it (open loop).
+/// Single-threaded; returns when the last one has ended. `start_ns` is CLOCK_MONOTONIC.
 [[nodiscard]] Result<> run_open_loop(const LoadTarget& target, const std::vector<Phase>& phases,
                                      const std::vector<Arrival>& arrivals, std::int64_t start_ns,
                                      std::span<Record> records);

@@ -28,7 +28,7 @@ struct CommandLine {
   Options options;
   std::string subject = "pushgateway";
   std::string otelcol_binary, otelcol_config;
-  std::string only, out, json;
+  std::string only, out, json, refuse;
   std::size_t units = 0;  ///< 0 = the subject's own
 };
 
@@ -48,8 +48,11 @@ std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       "series or spans in a request (slow machines: fewer); 0 = as many as suit the subject")(
       "strategy", po::value(&o.protection.strategy)->default_value("adaptive"),
       "of the protected run, as in the configuration: NAME, or {name: NAME, parameters...}")(
-      "refuse", po::value(&o.protection.refuse)->default_value("reset"),
-      "form of a refusal: reset, auto, or {defer: 8s}")(
+      "refuse", po::value(&line.refuse),
+      "form of a refusal: reset (default), auto, or {defer: 8s}; with --keepalive 429 (default) "
+      "or 503, with --grpc grpc-exhausted")(
+      "grpc", "with --subject otelcol: unary gRPC calls on connections that are kept")(
+      "keepalive", "clients keep their connections and push to two classes of routes")(
       "work-directory", po::value(&o.work_directory)->required(), "for logs and configuration")(
       "otelcol-binary", po::value(&line.otelcol_binary), "with --subject otelcol")(
       "otelcol-config", po::value(&line.otelcol_config), "with --subject otelcol")(
@@ -67,6 +70,12 @@ std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       return 0;
     }
     po::notify(given);
+    if (given.count("keepalive") != 0 && given.count("grpc") != 0) {
+      return usage("--keepalive and --grpc: one of them");
+    }
+    o.traffic = given.count("keepalive") != 0 ? Traffic::kKeepAlive
+                : given.count("grpc") != 0    ? Traffic::kGrpc
+                                              : Traffic::kConnections;
   } catch (const std::exception& e) {
     return usage(e.what());
   }
@@ -75,6 +84,12 @@ std::optional<int> parse(int argc, char** argv, CommandLine& line) {
   }
   if (line.subject == "otelcol" && (line.otelcol_binary.empty() || line.otelcol_config.empty())) {
     return usage("--subject otelcol needs --otelcol-binary and --otelcol-config");
+  }
+  if (o.traffic == Traffic::kKeepAlive && line.subject != "pushgateway") {
+    return usage("--keepalive is for --subject pushgateway");
+  }
+  if (o.traffic == Traffic::kGrpc && line.subject != "otelcol") {
+    return usage("--grpc is for --subject otelcol");
   }
   if (!line.only.empty() && line.only != "unprotected" && line.only != "protected") {
     return usage(fmt::format("--only {}: unprotected or protected", line.only));
@@ -119,9 +134,13 @@ int run(int argc, char** argv) {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
 
   const std::string_view host = "10.77.0.1";
-  Subject subject = line.subject == "otelcol"
-                        ? otelcol(host, line.otelcol_binary, line.otelcol_config)
-                        : pushgateway(host);
+  Subject subject = line.subject == "otelcol" ? otelcol(host, line.otelcol_binary,
+                                                        line.otelcol_config, line.options.traffic)
+                                              : pushgateway(host, line.options.traffic);
+  line.options.protection.refuse = line.refuse.empty() ? subject.refuse : line.refuse;
+  if (line.options.protection.refuse == "503") {
+    subject.refused_status = 503;
+  }
   if (line.units > 0) {
     subject.light = line.units;
     subject.heavy = 5 * line.units;

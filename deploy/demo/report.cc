@@ -54,6 +54,9 @@ nlohmann::json run_json(const Run& run, const Limits& limits) {
                       {"reset", p.reset},
                       {"http_error", p.http_error},
                       {"deferred", p.deferred},
+                      {"critical_offered", p.critical_offered},
+                      {"critical_served", p.critical_ok},
+                      {"critical_p99_seconds", number_or_null(p.critical_p99_s)},
                       {"p50_seconds", number_or_null(p.p50_s)},
                       {"p99_seconds", number_or_null(p.p99_s)},
                       {"cpu_of_quota_ratio", p.cpu_of_quota},
@@ -74,6 +77,9 @@ nlohmann::json run_json(const Run& run, const Limits& limits) {
   if (run.with_headgate) {
     json["headgate"] = {{"cpu_cores", run.agent_cpu_cores},
                         {"resident_bytes", run.agent_rss_bytes},
+                        {"refused_requests", run.agent_refused_requests
+                                                 ? nlohmann::json(*run.agent_refused_requests)
+                                                 : nlohmann::json(nullptr)},
                         {"failure", run.agent_failure.empty() ? nlohmann::json(nullptr)
                                                               : nlohmann::json(run.agent_failure)}};
   }
@@ -148,22 +154,28 @@ void print_table(const Outcomes& outcomes, const Verdict& verdict, const Limits&
   if (outcomes.with_headgate) {
     with = summarise(*outcomes.with_headgate, limits);
   }
+  const bool classes = has_critical(without) || has_critical(with);
   fmt::print(
       "\n{}\n",
       painted(colour, kBold,
-              "phase          Headgate  offered/s  served/s     p50      p99  refused  failed"
-              "    CPU  throttled  memory  sockets  restarts"));
+              fmt::format(
+                  "phase          Headgate  offered/s  served/s     p50      p99  refused  failed"
+                  "    CPU  throttled  memory  sockets  restarts{}",
+                  classes ? "  critical served, p99" : "")));
   const auto row = [&](const PhaseSummary& p, std::string_view name, std::string_view headgate) {
     const double offered = std::max(1.0, static_cast<double>(p.offered));
     fmt::print(
         "{:<14} {:<8}  {:>9.0f}  {:>8.0f}  {:>6}  {:>7}  {:>5.1f} %  {:>4.0f} %  {:>3.0f} %  "
-        "{:>4}/{:<4}  {:>4.0f} M  {:>7}  {:>8}\n",
+        "{:>4}/{:<4}  {:>4.0f} M  {:>7}  {:>8}{}\n",
         name, headgate, static_cast<double>(p.offered) / p.phase.seconds, p.served_per_s,
         latency_cell(p.p50_s, limits.deadline_s), latency_cell(p.p99_s, limits.deadline_s),
         p.refused_ratio * 100,
         static_cast<double>(p.timed_out + p.reset + p.http_error) / offered * 100,
         p.cpu_of_quota * 100, p.throttled, p.periods, mib(p.memory_peak_bytes), p.sockets_peak,
-        p.oom_kills > 0 ? fmt::format("{} (OOM)", p.restarts) : std::to_string(p.restarts));
+        p.oom_kills > 0 ? fmt::format("{} (OOM)", p.restarts) : std::to_string(p.restarts),
+        p.critical_offered == 0 ? std::string()
+                                : fmt::format("         {:>5.1f} %  {:>7}", critical_share(p) * 100,
+                                              latency_cell(p.critical_p99_s, limits.deadline_s)));
   };
   for (std::size_t i = 0; i < std::max(without.size(), with.size()); ++i) {
     if (i < without.size()) {
@@ -209,6 +221,7 @@ std::string json_report(const Outcomes& outcomes, const Verdict& verdict, const 
       {"seed", options.seed},
       {"strategy", options.protection.strategy},
       {"refuse", options.protection.refuse},
+      {"traffic", to_string(options.traffic)},
       {"verdict", word(verdict.conclusion)},
       {"sentence", verdict.sentence},
       {"checks", std::move(checks)},

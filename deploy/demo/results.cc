@@ -11,28 +11,44 @@ namespace {
 
 constexpr double kBack_s = 3.0;
 constexpr double kSurge = 1.5;
+constexpr double kCriticalShare = 0.99;
+constexpr double kCriticalCostShare = 0.95;
+constexpr double kCountedAlike = 0.01;
 /// Unprotected, a collector that serves this much in this time has not collapsed.
 constexpr double kStandsShare = 0.75;
 constexpr double kStandsP99_s = 1.5;
 
-/// What is promised of the protected run.
+/// What is promised of the protected run. Empty: nothing is.
 struct Promises {
-  double served_share = 0.75;
+  std::optional<double> served_share = 0.75;
   bool served_soon = false;  ///< within kSoon_s
   double overload_p99_s = 1.5;
   std::optional<double> cost_p99_s;
   double calm_refused = 0.09;
   bool calm_settled = false;  ///< from kSettled_s on
   std::optional<double> surge;
+  bool critical = false;  ///< kCriticalShare and kCriticalCostShare hold
 };
 
-Promises promises_of(const Protection& protection) {
+Promises promises_of(Traffic traffic, const Protection& protection) {
   Promises out;
-  if (protection.strategy == "adaptive" && protection.refuse == "reset") {
-    out = {0.90, true, 0.1, 0.3, 0.02, true, kSurge};
+  if (protection.strategy != "adaptive") {
+    return out;
+  }
+  switch (traffic) {
+    case Traffic::kConnections:
+      if (protection.refuse == "reset") {
+        out = {0.90, true, 0.1, 0.3, 0.02, true, kSurge};
+      }
+      return out;
+    case Traffic::kKeepAlive: return {0.80, true, 0.1, 0.3, 0.02, true, std::nullopt, true};
+    case Traffic::kGrpc:
+      // A refused call costs the server a part of what a served one costs: see README.md.
+      return {std::nullopt, true, 0.5, 0.5, 0.02, true, std::nullopt};
   }
   return out;
 }
+
 // Where the collector used less than this of its quota and met its end in fewer than half of the
 // periods, something else was the limit.
 constexpr double kQuotaReached = 0.85;
@@ -165,7 +181,7 @@ std::vector<PhaseSummary> summarise(const Run& run, const Limits& limits) {
     s.phase = run.phases[p];
     s.begin_s = begin_s;
     const double end_s = begin_s + s.phase.seconds;
-    std::vector<double> admitted, lags;
+    std::vector<double> admitted, critical_admitted, lags;
     std::uint64_t served_soon = 0, settled = 0, settled_refused = 0;
     for (std::size_t i = 0; i < run.arrivals.size(); ++i) {
       const Finished& request = run.requests[i];
@@ -177,6 +193,14 @@ std::vector<PhaseSummary> summarise(const Run& run, const Limits& limits) {
       if (run.arrivals[i].at_us / 1e6 >= begin_s + kSettled_s) {
         ++settled;
         settled_refused += request.outcome == Outcome::kRefused ? 1U : 0U;
+      }
+      if (run.arrivals[i].critical) {
+        ++s.critical_offered;
+        s.critical_ok += request.outcome == Outcome::kOk ? 1U : 0U;
+        if (request.outcome != Outcome::kRefused && request.outcome != Outcome::kLocal) {
+          critical_admitted.push_back(request.outcome == Outcome::kOk ? request.latency_s
+                                                                      : limits.deadline_s);
+        }
       }
       s.deferred += request.connect_s - request.lag_s >= 0.9 ? 1U : 0U;
       switch (request.outcome) {
@@ -212,6 +236,7 @@ std::vector<PhaseSummary> summarise(const Run& run, const Limits& limits) {
         s.offered == 0 ? 0.0 : static_cast<double>(s.refused) / static_cast<double>(s.offered);
     s.p50_s = quantile(admitted, 0.5);
     s.p99_s = quantile(admitted, 0.99);
+    s.critical_p99_s = quantile(critical_admitted, 0.99);
     s.lag_p99_s = quantile(lags, 0.99).value_or(0);
 
     const Sample* first = nullptr;
@@ -250,6 +275,17 @@ std::vector<PhaseSummary> summarise(const Run& run, const Limits& limits) {
   return summaries;
 }
 
+bool has_critical(const std::vector<PhaseSummary>& phases) {
+  return std::any_of(phases.begin(), phases.end(),
+                     [](const PhaseSummary& p) { return p.critical_offered > 0; });
+}
+
+double critical_share(const PhaseSummary& phase) {
+  return phase.critical_offered == 0
+             ? 1.0
+             : static_cast<double>(phase.critical_ok) / static_cast<double>(phase.critical_offered);
+}
+
 int Verdict::exit_status() const {
   switch (conclusion) {
     case Conclusion::kSaved: return 0;
@@ -262,7 +298,8 @@ int Verdict::exit_status() const {
 Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& with_headgate,
               const Calibration& calibration, const Limits& limits, const Protection& protection) {
   Verdict verdict;
-  const Promises promises = promises_of(protection);
+  const Promises promises =
+      promises_of(with_headgate ? with_headgate->traffic : Traffic::kConnections, protection);
   if (calibration.quota_reached < kQuotaReached) {
     verdict.doubts.push_back(fmt::format(
         "with more work than it could do, the collector got only {:.0f} % of its CPU quota: the "
@@ -331,8 +368,17 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
     verdict.doubts.emplace_back(
         "the phases were shortened: what a change of load costs weighs more than in the promises");
   }
+  std::uint64_t refused_in_all = 0;
   for (const PhaseSummary& p : phases) {
     restarts += p.restarts;
+    refused_in_all += p.refused;
+    if (promises.critical && p.critical_offered > 0 && p.phase.kind != PhaseKind::kCalm) {
+      const double least = p.phase.kind == PhaseKind::kCost ? kCriticalCostShare : kCriticalShare;
+      check("critical route served, " + p.phase.label,
+            fmt::format("{:.1f} % ({} of {})", critical_share(p) * 100, p.critical_ok,
+                        p.critical_offered),
+            fmt::format("at least {:.0f} %", least * 100), critical_share(p) >= least);
+    }
     if (p.lag_p99_s > kLateGenerator_s) {
       verdict.doubts.push_back(fmt::format("with Headgate, {}: the load came {:.0f} ms late",
                                            p.phase.name, p.lag_p99_s * 1e3));
@@ -345,12 +391,15 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
     if (p.phase.kind == PhaseKind::kOverload) {
       const double served_per_s = promises.served_soon ? p.served_soon_per_s : p.served_per_s;
       const double share = served_per_s / calibration.capacity_per_s;
-      check(fmt::format("served{} at {}",
+      if (promises.served_share) {
+        check(
+            fmt::format("served{} at {}",
                         promises.served_soon ? fmt::format(" within {:.0f} ms", kSoon_s * 1e3) : "",
                         p.phase.label),
             fmt::format("{:.0f}/s, {:.0f} % of capacity", served_per_s, share * 100),
-            fmt::format("at least {:.0f} %", promises.served_share * 100),
-            share >= promises.served_share);
+            fmt::format("at least {:.0f} %", *promises.served_share * 100),
+            share >= *promises.served_share);
+      }
       check_p99(p, promises.overload_p99_s);
     } else if (p.phase.kind == PhaseKind::kCost && promises.cost_p99_s) {
       check_p99(p, *promises.cost_p99_s);
@@ -373,6 +422,16 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
               fmt::format("within {:.0f} s", kBack_s), p.back_s && *p.back_s <= kBack_s);
       }
     }
+  }
+  if (with_headgate->traffic != Traffic::kConnections) {
+    const auto counted = with_headgate->agent_refused_requests;
+    const double difference =
+        counted ? std::abs(static_cast<double>(*counted) - static_cast<double>(refused_in_all)) : 0;
+    check("refusals that Headgate counts",
+          counted ? fmt::format("{}, the clients {}", *counted, refused_in_all)
+                  : std::string("not known"),
+          fmt::format("the same, to {:.0f} %", kCountedAlike * 100),
+          counted && difference <= kCountedAlike * static_cast<double>(refused_in_all));
   }
   check("restarts of the collector", std::to_string(restarts), "none", restarts == 0);
   if (!with_headgate->agent_failure.empty()) {

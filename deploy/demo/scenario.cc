@@ -6,7 +6,16 @@
 
 namespace headgate::demo {
 
-std::vector<Phase> overload_story(double capacity_per_s, double scale) {
+std::string_view to_string(Traffic traffic) {
+  switch (traffic) {
+    case Traffic::kConnections: return "connections";
+    case Traffic::kKeepAlive: return "keepalive";
+    case Traffic::kGrpc: return "grpc";
+  }
+  return "?";
+}
+
+std::vector<Phase> overload_story(double capacity_per_s, double scale, Traffic traffic) {
   const double calm = 0.6 * capacity_per_s;
   std::vector<Phase> phases = {
       {"warm", "60 %", PhaseKind::kCalm, 8, calm},
@@ -19,6 +28,9 @@ std::vector<Phase> overload_story(double capacity_per_s, double scale) {
   };
   for (Phase& phase : phases) {
     phase.seconds *= scale;
+    if (traffic == Traffic::kKeepAlive) {
+      phase.critical_per_s = 0.3 * capacity_per_s;
+    }
   }
   return phases;
 }
@@ -29,19 +41,21 @@ std::vector<Arrival> poisson_arrivals(const std::vector<Phase>& phases, std::uin
   std::vector<Arrival> arrivals;
   double begin_s = 0;
   std::uint16_t group = 0;
+  // 53 bits, never 0: the logarithm stays finite.
+  const auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53; };
   for (std::size_t p = 0; p < phases.size(); ++p) {
     const Phase& phase = phases[p];
     const double end_s = begin_s + phase.seconds;
     double t_s = begin_s;
     while (phase.rate_per_s > 0) {
-      // 53 bits, never 0: the logarithm stays finite.
-      const double uniform = (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53;
-      t_s -= std::log(uniform) / phase.rate_per_s;
+      t_s -= std::log(uniform()) / phase.rate_per_s;
       if (t_s >= end_s) {
         break;
       }
+      const bool critical =
+          phase.critical_per_s > 0 && uniform() < phase.critical_per_s / phase.rate_per_s;
       arrivals.push_back(
-          {static_cast<std::uint32_t>(t_s * 1e6), static_cast<std::uint16_t>(p), group});
+          {static_cast<std::uint32_t>(t_s * 1e6), static_cast<std::uint16_t>(p), group, critical});
       group = static_cast<std::uint16_t>((group + 1) % groups);
     }
     begin_s = end_s;

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "deploy/demo/subject.h"
 
-#include <array>
 #include <iterator>
 
 #include <fmt/format.h>
 
+#include "deploy/demo/otlp.h"
+
 namespace headgate::demo {
 namespace {
 
-// Spread-out bits for ids (splitmix64): OTLP wants ids that are not all zero and differ.
-std::uint64_t mix(std::uint64_t x) {
-  x += 0x9e3779b97f4a7c15;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
-  return x ^ (x >> 31);
-}
+constexpr std::string_view kTraceExport =
+    "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
 // A batch job's report: one family a series, as client libraries push it.
 std::string push_body(std::size_t group, std::size_t series) {
@@ -28,30 +24,7 @@ std::string push_body(std::size_t group, std::size_t series) {
 
 }  // namespace
 
-std::string otlp_trace_request(std::size_t group, std::size_t spans) {
-  static constexpr std::array<std::string_view, 4> kPages = {"cart", "orders", "profile", "search"};
-  static constexpr std::string_view kAttribute = R"({{"key":"{}","value":{{"stringValue":"{}"}}}})";
-  std::string json = fmt::format(
-      R"({{"resourceSpans":[{{"resource":{{"attributes":[{}]}},"scopeSpans":[{{"spans":[)",
-      fmt::format(kAttribute, "service.name", fmt::format("shop-{}", group)));
-  for (std::size_t i = 0; i < spans; ++i) {
-    const std::uint64_t seed = mix(group * 1'000'003 + i);
-    const std::uint64_t begin_ns = 1'700'000'000'000'000'000 + i * 1'000'000;
-    fmt::format_to(
-        std::back_inserter(json),
-        R"({}{{"traceId":"{:016x}{:016x}","spanId":"{:016x}","name":"GET /user/{{id}}","kind":2,)"
-        R"("startTimeUnixNano":"{}","endTimeUnixNano":"{}","attributes":[{},{},{}]}})",
-        i == 0 ? "" : ",", seed, mix(seed), mix(seed + 1), begin_ns, begin_ns + 42'000'000,
-        fmt::format(kAttribute, "url.full",
-                    fmt::format("https://shop.example/user/{}/{}", 10'000 + seed % 90'000,
-                                kPages[i % kPages.size()])),
-        fmt::format(kAttribute, "http.request.method", "GET"),
-        fmt::format(kAttribute, "client.address", fmt::format("192.0.2.{}", seed % 256)));
-  }
-  return json + "]}]}]}";
-}
-
-Subject pushgateway(std::string_view host) {
+Subject pushgateway(std::string_view host, Traffic traffic) {
   Subject s;
   s.name = "pushgateway";
   s.title = "Prometheus Pushgateway";
@@ -60,18 +33,34 @@ Subject pushgateway(std::string_view host) {
   s.argv = {"prometheus-pushgateway", "--persistence.file=", "--log.level=error",
             fmt::format("--web.listen-address=:{}", s.port)};
   s.unit = "series";
-  s.request = [host = std::string(host), port = s.port](std::size_t group, std::size_t series) {
-    const std::string body = push_body(group, series);
-    return fmt::format(
-        "PUT /metrics/job/demo/instance/{} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: headgate-demo\r\n"
-        "Content-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: "
-        "close\r\n\r\n{}",
-        group, host, port, body.size(), body);
+  const bool kept = traffic == Traffic::kKeepAlive;
+  const auto push = [host = std::string(host), port = s.port, kept](std::string_view job) {
+    return [=, job = std::string(job)](std::size_t group, std::size_t series) {
+      const std::string body = push_body(group, series);
+      return fmt::format(
+          "PUT /metrics/job/{}/instance/{} HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: headgate-demo\r\n"
+          "Content-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n{}\r\n{}",
+          job, group, host, port, body.size(), kept ? "" : "Connection: close\r\n", body);
+    };
   };
+  s.traffic = traffic;
+  if (!kept) {
+    s.request = push("demo");
+    return s;
+  }
+  s.request = push("batch");
+  s.critical_request = push("vital");
+  s.groups = 4;  // of each class
+  s.connections = 64;
+  s.refuse = "429";
+  s.refused_status = 429;
+  s.routes = {"{name: vital, path: /metrics/job/vital, criticality: critical}",
+              "{name: batch, path: /metrics/job/batch, criticality: sheddable}"};
   return s;
 }
 
-Subject otelcol(std::string_view host, std::string_view binary, std::string_view config) {
+Subject otelcol(std::string_view host, std::string_view binary, std::string_view config,
+                Traffic traffic) {
   Subject s;
   s.name = "otelcol";
   s.title = "OpenTelemetry Collector 0.161 with memory_limiter";
@@ -80,8 +69,21 @@ Subject otelcol(std::string_view host, std::string_view binary, std::string_view
   s.unit = "spans";
   s.light = 100;
   s.heavy = 400;
+  s.traffic = traffic;
+  if (traffic == Traffic::kGrpc) {
+    s.port = 4317;
+    s.protocol = "grpc";
+    s.connections = 32;
+    s.refuse = "grpc-exhausted";
+    s.grpc_method = kTraceExport;
+    s.routes = {fmt::format("{{name: traces, path: {}}}", kTraceExport)};
+    s.request = [](std::size_t group, std::size_t spans) {
+      return grpc_message(otlp_trace_protobuf(group, spans));
+    };
+    return s;
+  }
   s.request = [host = std::string(host), port = s.port](std::size_t group, std::size_t spans) {
-    const std::string body = otlp_trace_request(group, spans);
+    const std::string body = otlp_trace_json(group, spans);
     return fmt::format(
         "POST /v1/traces HTTP/1.1\r\nHost: {}:{}\r\nUser-Agent: headgate-demo\r\n"
         "Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",

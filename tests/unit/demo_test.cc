@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <arpa/inet.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "agent/base/unique_fd.h"
-#include "deploy/demo/loadgen.h"
+#include "deploy/demo/headgate_process.h"
 #include "deploy/demo/report.h"
 #include "deploy/demo/results.h"
 #include "deploy/demo/scenario.h"
@@ -185,6 +177,20 @@ TEST(Arrivals, EachPhaseHasItsRateAndStaysInItsTime) {
     }
     EXPECT_NEAR(n, want, 5 * std::sqrt(want)) << phases[p].name;
     begin_s += phases[p].seconds;
+  }
+}
+
+TEST(Arrivals, ACriticalShareIsDrawnFromThem) {
+  const auto phases = overload_story(140, 1, Traffic::kKeepAlive);
+  const auto arrivals = poisson_arrivals(phases, 1, 4);
+  for (std::size_t p = 0; p < phases.size(); ++p) {
+    const double want = 0.3 * 140 * phases[p].seconds;
+    const auto n = std::count_if(arrivals.begin(), arrivals.end(),
+                                 [&](const Arrival& a) { return a.phase == p && a.critical; });
+    EXPECT_NEAR(static_cast<double>(n), want, 5 * std::sqrt(want)) << phases[p].name;
+  }
+  for (const Arrival& a : poisson_arrivals(overload_story(140, 1), 1, 8)) {
+    ASSERT_FALSE(a.critical);
   }
 }
 
@@ -414,108 +420,59 @@ TEST(Report, JsonHoldsBothRunsAndTheVerdict) {
   EXPECT_EQ(json["without"]["phases"][3]["served"], 0);
 }
 
-TEST(Otlp, RequestHoldsSoManySpansOfAbout390Bytes) {
-  const std::string message = otlp_trace_request(3, 100);
-  const auto json = nlohmann::json::parse(message, nullptr, false);
-  ASSERT_FALSE(json.is_discarded());
-  const auto& spans = json["resourceSpans"][0]["scopeSpans"][0]["spans"];
-  ASSERT_EQ(spans.size(), 100U);
-  EXPECT_EQ(spans[0]["traceId"].get<std::string>().size(), 32U);
-  EXPECT_EQ(spans[0]["spanId"].get<std::string>().size(), 16U);
-  EXPECT_NE(spans[0]["traceId"], spans[1]["traceId"]);
-  EXPECT_NEAR(static_cast<double>(message.size()) / 100, 390, 40);
+/// The story on kept connections: all that is refused is sheddable, but for this share of the
+/// critical requests at x10.
+Run kept_run(double critical_refused) {
+  Run run = MadeRun(true).get();
+  run.traffic = Traffic::kKeepAlive;
+  run.phases = overload_story(kCapacity, 1, run.traffic);
+  run.arrivals = poisson_arrivals(run.phases, 1, 4);
+  run.requests.assign(run.arrivals.size(), {0, 0.001, 0.010, Outcome::kOk});
+  std::uint64_t refused = 0;
+  double due = 0;
+  for (std::size_t i = 0; i < run.arrivals.size(); ++i) {
+    const Phase& phase = run.phases[run.arrivals[i].phase];
+    const double sheddable_per_s = phase.rate_per_s - phase.critical_per_s;
+    const double room_per_s = 0.9 * kCapacity - phase.critical_per_s;
+    double share = phase.kind == PhaseKind::kOverload ? 1 - room_per_s / sheddable_per_s : 0;
+    if (run.arrivals[i].critical) {
+      share = phase.name == "x10" ? critical_refused : 0;
+    }
+    due += share;
+    if (due >= 1) {
+      due -= 1;
+      run.requests[i] = {0, 0.001, 0.001, Outcome::kRefused};
+      ++refused;
+    }
+  }
+  run.agent_refused_requests = refused;
+  return run;
 }
 
-/// A listener on loopback that treats its n-th connection as the n-th letter says: 'o' answers 200,
-/// 'e' answers 503, 'h' answers nothing, 'c' closes at once. One connection at a time.
-class Server {
- public:
-  explicit Server(std::string script) : script_(std::move(script)) {
-    fd_.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address_;
-    EXPECT_EQ(bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_), 0);
-    EXPECT_EQ(getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address_), &size), 0);
-    EXPECT_EQ(listen(fd_.get(), 16), 0);
-    thread_ = std::thread([this] { serve(); });
-  }
-  ~Server() { thread_.join(); }
-  [[nodiscard]] sockaddr_in address() const { return address_; }
+TEST(Verdict, TheCriticalRouteIsServedInFull) {
+  const demo::Run without = MadeRun(false).collapsed().get();
+  const Protection protection{"adaptive", "429"};
+  const Verdict saved = judge(without, kept_run(0), calibration(), Limits{}, protection);
+  EXPECT_EQ(saved.conclusion, Conclusion::kSaved) << saved.sentence;
+  const Verdict broken = judge(without, kept_run(0.05), calibration(), Limits{}, protection);
+  EXPECT_EQ(broken.conclusion, Conclusion::kNotSaved);
+  EXPECT_THAT(broken.sentence, HasSubstr("critical route served, x10"));
+}
 
- private:
-  void serve() {
-    std::vector<UniqueFd> held;
-    for (const char c : script_) {
-      UniqueFd connection(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (c == 'c') {
-        continue;
-      }
-      if (c == 'h') {
-        held.push_back(std::move(connection));
-        continue;
-      }
-      std::array<char, 4096> buffer{};
-      std::string request;
-      while (request.find("\r\n\r\nbody") == std::string::npos) {
-        const ssize_t n = read(connection.get(), buffer.data(), buffer.size());
-        if (n <= 0) {
-          break;
-        }
-        request.append(buffer.data(), static_cast<std::size_t>(n));
-      }
-      const std::string answer =
-          c == 'o' ? "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-                   : "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-      EXPECT_EQ(write(connection.get(), answer.data(), answer.size()),
-                static_cast<ssize_t>(answer.size()));
-    }
-    // What is held is held until the client gives up.
-    for (const UniqueFd& connection : held) {
-      std::array<char, 4096> buffer{};
-      while (read(connection.get(), buffer.data(), buffer.size()) > 0) {
-      }
-    }
-  }
+TEST(Verdict, CountsThatDisagreeAreSeen) {
+  demo::Run run = kept_run(0);
+  *run.agent_refused_requests += *run.agent_refused_requests / 20;
+  const Verdict verdict =
+      judge(MadeRun(false).collapsed().get(), run, calibration(), Limits{}, {"adaptive", "429"});
+  EXPECT_THAT(verdict.sentence, HasSubstr("refusals that Headgate counts"));
+}
 
-  std::string script_;
-  UniqueFd fd_;
-  sockaddr_in address_{};
-  std::thread thread_;
-};
-
-TEST(LoadGenerator, TellsOutcomesApart) {
-  LoadTarget target;
-  const auto shared = SharedRecords::create(5);
-  ASSERT_TRUE(shared);
-  sockaddr_in closed{};
-  {
-    Server server("oehc");
-    target.server = closed = server.address();
-    in_addr loopback{};
-    loopback.s_addr = htonl(INADDR_LOOPBACK);
-    target.sources = {loopback};
-    target.light = target.heavy = {"PUT / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody"};
-    target.deadline_us = 300'000;
-    const std::vector<Phase> phases = {{"one", "one", PhaseKind::kCalm, 1, 20}};
-    const std::vector<Arrival> arrivals = {
-        {0, 0, 0}, {50'000, 0, 0}, {100'000, 0, 0}, {150'000, 0, 0}};
-    timespec now{};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    ASSERT_TRUE(run_open_loop(target, phases, arrivals,
-                              std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec,
-                              shared->records().first(4)));
-  }
-  const auto outcome = [&](std::size_t i) { return shared->records()[i].outcome.load(); };
-  EXPECT_EQ(to_string(outcome(0)), "ok");
-  EXPECT_EQ(to_string(outcome(1)), "http_error");
-  EXPECT_EQ(to_string(outcome(2)), "answer_timeout");
-  EXPECT_GE(shared->records()[2].latency_us, 300'000U);
-  EXPECT_EQ(to_string(outcome(3)), "reset");
-  // Nobody listens there any more.
-  ASSERT_TRUE(run_open_loop(target, {{"one", "one", PhaseKind::kCalm, 1, 1}}, {{0, 0, 0}}, 0,
-                            shared->records().last(1)));
-  EXPECT_EQ(to_string(outcome(4)), "refused");
+TEST(RefusedRequests, AreSummedOverTheRoutes) {
+  EXPECT_EQ(refused_requests(R"({"targets":[{"endpoints":[{"counters":{"answered":3}},
+                                 {"counters":{"answered":4}}, {"counters":null}]}]})"),
+            7U);
+  EXPECT_EQ(refused_requests(""), std::nullopt);
+  EXPECT_EQ(refused_requests(R"({"targets":[]})"), std::nullopt);
 }
 
 }  // namespace
