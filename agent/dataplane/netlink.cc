@@ -90,8 +90,7 @@ void for_each_attribute(Bytes payload, std::size_t header_bytes,
   }
 }
 
-NetlinkSocket::NetlinkSocket(UniqueFd fd)
-    : fd_(std::move(fd)), buffer_(std::make_unique<std::array<std::byte, kBufferBytes>>()) {}
+NetlinkSocket::NetlinkSocket(UniqueFd fd) : fd_(std::move(fd)) {}
 
 Result<NetlinkSocket> NetlinkSocket::open(int protocol, std::uint32_t groups) {
   UniqueFd fd(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, protocol));
@@ -162,11 +161,12 @@ Result<bool> NetlinkSocket::once(std::uint16_t type, std::uint16_t flags, Bytes 
     return sys_fail(errno, "send a netlink request");
   }
 
+  const auto buffer = std::make_unique_for_overwrite<Buffer>();
   bool done = false;
   bool interrupted = false;
   int kernel_errno = 0;
   while (!done) {
-    const Received got = receive(fd_.get(), *buffer_, 0);
+    const Received got = receive(fd_.get(), *buffer, 0);
     if (got.sys_errno == ENOBUFS) {
       interrupted = true;
       continue;
@@ -180,7 +180,7 @@ Result<bool> NetlinkSocket::once(std::uint16_t type, std::uint16_t flags, Bytes 
     if (got.truncated) {
       return sys_fail(EMSGSIZE, "read the answer of netlink");
     }
-    for_each_message(Bytes(*buffer_).first(got.bytes), [&](const nlmsghdr& h, Bytes payload) {
+    for_each_message(Bytes(*buffer).first(got.bytes), [&](const nlmsghdr& h, Bytes payload) {
       if (h.nlmsg_seq != sequence) {
         return true;  // the rest of a dump that was given up
       }
@@ -209,9 +209,10 @@ Result<bool> NetlinkSocket::once(std::uint16_t type, std::uint16_t flags, Bytes 
 }
 
 bool NetlinkSocket::read_pending(const Each& each) {
+  const auto buffer = std::make_unique_for_overwrite<Buffer>();
   bool complete = true;
   while (true) {
-    const Received got = receive(fd_.get(), *buffer_, MSG_DONTWAIT);
+    const Received got = receive(fd_.get(), *buffer, MSG_DONTWAIT);
     if (got.sys_errno == EAGAIN) {
       return complete;
     }
@@ -226,7 +227,7 @@ bool NetlinkSocket::read_pending(const Each& each) {
       continue;
     }
     complete = complete && !got.truncated;
-    for_each_message(Bytes(*buffer_).first(got.bytes), [&](const nlmsghdr& h, Bytes payload) {
+    for_each_message(Bytes(*buffer).first(got.bytes), [&](const nlmsghdr& h, Bytes payload) {
       each({h.nlmsg_type, payload});
       return true;
     });

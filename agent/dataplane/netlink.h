@@ -62,7 +62,8 @@ class NetlinkSocket {
   [[nodiscard]] bool read_pending(const Each& each);
 
  private:
-  static constexpr std::size_t kBufferBytes = 32768;  // the largest answer of netlink_dump()
+  /// The largest answer of netlink_dump(). Not kept: an agent has hundreds of these sockets.
+  using Buffer = std::array<std::byte, 32768>;
   explicit NetlinkSocket(UniqueFd fd);
 
   [[nodiscard]] Result<bool> once(std::uint16_t type, std::uint16_t flags, Bytes request,
@@ -70,7 +71,6 @@ class NetlinkSocket {
 
   UniqueFd fd_;
   std::uint32_t sequence_ = 0;
-  std::unique_ptr<std::array<std::byte, kBufferBytes>> buffer_;
 };
 
 }  // namespace headgate
