@@ -19,6 +19,7 @@
 
 #include "agent/base/log.h"
 #include "agent/base/service.h"
+#include "agent/cgroup/limits.h"
 #include "agent/cgroup/parse.h"
 #include "agent/hooks/remedy.h"
 #include "agent/strategies/registry.h"
@@ -121,6 +122,12 @@ std::uint64_t read_counter(int fd) {
 void Agent::tick(Instant now) {
   ++generation_;
   discover(now);
+  if (const std::uint64_t written = hierarchy_.limits->poll(now); written != limits_generation_) {
+    limits_generation_ = written;
+    for (ProtectedTarget* instance : running_) {
+      instance->expect_new_limits();  // whose they are is told by reading them
+    }
+  }
   due_.clear();
   due_targets_.clear();
   due_endpoints_.clear();
@@ -162,7 +169,7 @@ void Agent::look_around(Instant now) {
       break;
     }
     looks_next_ = (looks_next_ + 1) % running_.size();
-    if (running_[looks_next_]->wants_look(now)) {
+    if (now >= looks_[running_slots_[looks_next_]]) {
       running_[looks_next_]->look(now);
     }
   }
@@ -176,9 +183,9 @@ void Agent::discover(Instant now) {
     return;
   }
   discover_at_ = now + kLookForMore;
-  const Shared shared{hierarchy_,       locator_,      *maps_,          *gate_,     *connections_,
-                      *payload_,        *requests_,    *node_connects_, *tc_,       *xdp_,
-                      addresses_.get(), machine_cpus_, load1_,          listeners_, rests_};
+  const Shared shared{hierarchy_, locator_,        *maps_, *gate_, *connections_,    *payload_,
+                      *requests_, *node_connects_, *tc_,   *xdp_,  addresses_.get(), machine_cpus_,
+                      load1_,     listeners_,      rests_, looks_};
   for (Configured& configured : targets_) {
     auto& instances = configured.instances;
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
@@ -192,6 +199,9 @@ void Agent::discover(Instant now) {
     // Looking walks /proc and the trees; what is there tells by itself when it goes.
     const auto due_at = [&] {
       const bool soon = instances.empty() || configured.incomplete;
+      if (!soon && std::holds_alternative<MatchCgroup>(configured.config.match)) {
+        return Instant::max();  // it names one cgroup, and that is held
+      }
       return configured.looked_at + (soon ? kLookForAbsent : kLookForMore);
     };
     if (configured.looked_at == Instant{} || now >= due_at() || (of_pods && changed)) {
@@ -372,11 +382,6 @@ void Agent::once_a_second(Instant now) {
   if (addresses_ != nullptr && addresses_->refresh()) {
     exempt_node_addresses();
   }
-  for (Configured& configured : targets_) {
-    for (auto& instance : configured.instances) {
-      instance->refresh(now);
-    }
-  }
   if (now - active_since_ >= kOrphansAfterStart &&
       (last_orphans_ == Instant{} || now - last_orphans_ >= kOrphansEvery)) {
     collect_orphans(now);
@@ -430,6 +435,7 @@ Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
     return tl::unexpected<Error>(hierarchy.error());
   }
   std::unique_ptr<Agent> out(new Agent(std::move(options), std::move(*hierarchy)));
+  out->hierarchy_.limits->watch();
   out->wake_ = UniqueFd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   out->timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   if (!out->wake_ || !out->timer_) {

@@ -155,8 +155,10 @@ class Agent final : public SnapshotSource {
   std::vector<Configured> targets_;
   std::vector<ProtectedTarget*> running_;  ///< all instances of targets_, as discover() left them
   std::size_t looks_next_ = 0;             ///< index in running_: whose turn it is to look around
-  std::vector<std::uint32_t> running_slots_;                           ///< of the same
-  std::vector<Rest> rests_ = std::vector<Rest>(HEADGATE_MAX_TARGETS);  ///< by target slot
+  std::vector<std::uint32_t> running_slots_;                                 ///< of the same
+  std::vector<Rest> rests_ = std::vector<Rest>(HEADGATE_MAX_TARGETS);        ///< by target slot
+  std::vector<Instant> looks_ = std::vector<Instant>(HEADGATE_MAX_TARGETS);  ///< by target slot
+  std::uint64_t limits_generation_ = 0;  ///< of LimitCache, seen
   // Of one tick, kept for their memory.
   std::vector<ProtectedTarget*> due_;
   std::vector<std::uint32_t> due_targets_;

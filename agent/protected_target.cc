@@ -30,6 +30,7 @@ constexpr std::size_t kTransitionsKept = 32;
 /// nothing listens (the kernel's ticket is older than that anyway).
 constexpr Duration kTicketHorizon = std::chrono::seconds(2);
 constexpr std::uint32_t kModelVersion = 1;
+constexpr Duration kRefreshEvery = std::chrono::seconds(1);
 constexpr Duration kSettleTime = std::chrono::seconds(10);
 constexpr Duration kLookWhenNew = std::chrono::seconds(1);
 constexpr Duration kLookWhenSettled = std::chrono::seconds(5);
@@ -138,6 +139,7 @@ Result<> ProtectedTarget::claim(Instant now) {
   slot_ = *slot;
   claimed_ = true;
   rest() = Rest{};
+  look_again_at({});
   rest().skipped = slot_ % 30;  // calm targets are read in turn, not all in the same tick
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
@@ -296,8 +298,17 @@ bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
   publish(now, generation);
   remember(before, unix_ms);
   record_tick();
+  if (now - refreshed_at_ >= kRefreshEvery) {
+    refreshed_at_ = now;
+    refresh(now);
+  }
   plan_rest();
   return !sampler_->gone();
+}
+
+void ProtectedTarget::expect_new_limits() {
+  sampler_->expect_new_limits();
+  rest().most = 0;
 }
 
 void ProtectedTarget::begin(Instant now, std::uint32_t generation) {
@@ -322,7 +333,7 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
   if (restarted_) {
     ++restarts_;
     opened_at_ = now;  // another one comes up: look often
-    look_again_at_ = now;
+    look_again_at(now);
     log::info("the serving process has ended", {{"target", config_.name}});
   }
   input.restarted = restarted_;
@@ -421,7 +432,7 @@ void ProtectedTarget::plan_rest() {
                 : calm               ? kCalmTicks
                                      : 0;
   rest().slack = alone ? 0 : kSlack;
-  sampler_->set_memory_detail_period(std::chrono::seconds(idle_ ? 5 : 1));
+  sampler_->set_memory_detail_period(std::chrono::seconds(alone ? 10 : idle_ ? 5 : 1));
 }
 
 /// What has come since the last decision, from the kernel's exact counters.
@@ -800,7 +811,7 @@ void ProtectedTarget::watch_storms(Instant now) {
     endpoint.refused_seen = refused;
   }
   if (wants_early() != wanted) {
-    look_again_at_ = now;  // attaches or detaches
+    look_again_at(now);  // attaches or detaches
   }
 }
 
@@ -831,7 +842,7 @@ void ProtectedTarget::look(Instant now) {
   look_around(now);
   // Looking into /proc is dear: often while things come up, seldom once they stand.
   const bool settled = !namespaces_.empty() && now - opened_at_ > kSettleTime;
-  look_again_at_ = now + (!settled ? kLookWhenNew : idle_ ? kLookWhenIdle : kLookWhenSettled);
+  look_again_at(now + (!settled ? kLookWhenNew : idle_ ? kLookWhenIdle : kLookWhenSettled));
 }
 
 void ProtectedTarget::mark_second(Instant now) {

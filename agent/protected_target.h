@@ -60,12 +60,12 @@ struct Shared {
   const unsigned& machine_cpus;    ///< 0: not known
   const Measured<double>& load1;   ///< of the node
   ListenerTable& listeners;
-  std::span<Rest> rests;  ///< by target slot
+  std::span<Rest> rests;     ///< by target slot
+  std::span<Instant> looks;  ///< by target slot: when it wants look() next
 };
 
 /// One living instance of a target of the configuration, from its cgroup to its policies in the
-/// kernel. tick() is the product in four lines; refresh() does once a second what may change
-/// slowly.
+/// kernel. tick() is the product in four lines; look() finds, seldom, what has come around it.
 class ProtectedTarget {
  public:
   /// Errors: no slot left, the cgroup is gone. A gate that cannot be attached is no error: the
@@ -86,12 +86,11 @@ class ProtectedTarget {
   [[nodiscard]] std::span<const std::uint32_t> endpoint_slots() const { return slots_; }
   /// Where it does not rest, and when its states have been read. False: its cgroup is gone.
   [[nodiscard]] bool tick(Instant now, std::int64_t unix_ms, std::uint32_t generation);
-  /// Once a second: what need not be done each tick.
-  void refresh(Instant now);
   /// Which namespaces, listeners and sources are its own now; attaches what has come. A program for
-  /// a new namespace takes the verifier a tenth of a second and more.
-  [[nodiscard]] bool wants_look(Instant now) const { return now >= look_again_at_; }
+  /// a new namespace takes the verifier a tenth of a second and more. Due by Shared::looks.
   void look(Instant now);
+  /// Somebody wrote a limit, perhaps one of its own: the next tick does not rest, and reads them.
+  void expect_new_limits();
   /// Right after open: decides on what was inherited, so that no tick passes without a policy.
   void begin(Instant now, std::uint32_t generation);
   /// A reload opens targets anew over the old slots: what was learned goes over.
@@ -175,7 +174,10 @@ class ProtectedTarget {
   [[nodiscard]] bool wants_payload() const;
   void hold_payload();
   [[nodiscard]] Rest& rest() { return shared_.rests[slot_]; }
+  void look_again_at(Instant at) { shared_.looks[slot_] = at; }
   void plan_rest();
+  /// In the first tick of each second: what need not be done in each.
+  void refresh(Instant now);
   /// Notes the counters, for the rates of snapshot().
   void mark_second(Instant now);
   void record_tick();
@@ -227,7 +229,7 @@ class ProtectedTarget {
   bool legacy_settled_ = false;       ///< of all of them
   std::vector<Namespace> namespaces_;
   Instant opened_at_{};
-  Instant look_again_at_{};
+  Instant refreshed_at_{};
   bool counts_connections_ = false;  ///< sock_ops is attached
   bool counts_payload_ = false;      ///< the programs on cgroup_skb are
   bool exempts_node_ = false;

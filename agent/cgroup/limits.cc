@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/cgroup/limits.h"
 
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "agent/cgroup/parse.h"
 
@@ -51,13 +53,75 @@ bool binds_children(Controller controller, CgroupVersion version, const std::str
   return !read.ok() || !read.text.starts_with('0');
 }
 
-LimitLevel::LimitLevel(Controller controller, CgroupVersion version, std::string directory)
-    : controller_(controller), version_(version), directory_(std::move(directory)) {
+LimitWatch::LimitWatch() : fd_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {}
+
+int LimitWatch::add(const std::string& file) {
+  return fd_ ? ::inotify_add_watch(fd_.get(), file.c_str(), IN_MODIFY) : -1;
+}
+
+void LimitWatch::remove(int watch) {
+  if (watch >= 0) {
+    ::inotify_rm_watch(fd_.get(), watch);  // fails where the cgroup has gone, and its watch with it
+  }
+}
+
+void LimitWatch::poll(Instant now) {
+  alignas(inotify_event) std::array<char, 4096> events;  // NOLINT: filled by the kernel
+  while (fd_ && ::read(fd_.get(), events.data(), events.size()) > 0) {
+    pending_ = true;
+  }
+  if (pending_ && now - changed_at_ >= kBetween) {
+    pending_ = false;
+    changed_at_ = now;
+    ++generation_;
+  }
+}
+
+LimitLevel::LimitLevel(Controller controller, CgroupVersion version, std::string directory,
+                       std::shared_ptr<LimitWatch> watch)
+    : controller_(controller),
+      version_(version),
+      directory_(std::move(directory)),
+      watch_(std::move(watch)) {
   const auto names = file_names(controller, version);
   for (std::size_t i = 0; i < names.size(); ++i) {
     files_[i] = KeptFile(directory_ + "/" + std::string(names[i]));
   }
   remember_directory();
+}
+
+LimitLevel::~LimitLevel() {
+  for (const int watch : watches_) {
+    if (watch_ != nullptr) {
+      watch_->remove(watch);
+    }
+  }
+}
+
+/// What is not there is looked for seldom. What CPUs a cgroup may use changes without a write to
+/// its files (its parents', a CPU that goes), so nothing would be told.
+void LimitLevel::watch_files() {
+  watched_ = watch_ != nullptr && (inode_ == 0 || controller_ != Controller::kCpuset);
+  if (!watched_ || inode_ == 0) {
+    return;
+  }
+  const auto names = file_names(controller_, version_);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!names[i].empty()) {
+      if (watches_[i] < 0) {
+        watches_[i] = watch_->add(directory_ + "/" + std::string(names[i]));
+      }
+      watched_ = watched_ && watches_[i] >= 0;
+    }
+  }
+}
+
+bool LimitLevel::stands(Instant now) const {
+  if (!read_once_ || now < read_at_) {
+    return false;
+  }
+  const Duration age = now - read_at_;
+  return age < kReuse || (watched_ && age < kRecheck && generation_ == watch_->generation());
 }
 
 void LimitLevel::remember_directory() {
@@ -77,7 +141,7 @@ bool LimitLevel::same_directory() const {
 }
 
 const LimitLevel::Value& LimitLevel::read(Instant now, Scratch& scratch) {
-  if (read_once_ && now - read_at_ < kReuse && now >= read_at_) {
+  if (stands(now)) {
     return value_;
   }
   read_once_ = true;
@@ -85,6 +149,8 @@ const LimitLevel::Value& LimitLevel::read(Instant now, Scratch& scratch) {
   if (inode_ == 0) {
     remember_directory();
   }
+  watch_files();  // before it is read, so that no write falls between the two
+  generation_ = watch_ != nullptr ? watch_->generation() : 0;
   value_ = {};
   switch (controller_) {
     case Controller::kCpu: read_cpu(scratch); break;
@@ -98,7 +164,13 @@ const LimitLevel::Value& LimitLevel::read(Instant now, Scratch& scratch) {
 
 KeptFile::Text LimitLevel::read_file(std::size_t index, Scratch& scratch) {
   value_.file = index;
-  return files_[index].read(-1, true, scratch[index]);
+  const auto text = files_[index].read(-1, true, scratch[index]);
+  if (!text.ok() && watch_ != nullptr) {  // made again it is another file
+    watch_->remove(watches_[index]);
+    watches_[index] = -1;
+    watched_ = watched_ && inode_ == 0;
+  }
+  return text;
 }
 
 void LimitLevel::read_cpu(Scratch& scratch) {
@@ -147,7 +219,7 @@ LimitCache::Chain LimitCache::chain(Controller controller, const Hierarchy::Moun
     auto& slot = levels_[{controller, directory}];
     auto level = slot.lock();
     if (!level || !level->same_directory()) {
-      level = std::make_shared<LimitLevel>(controller, mount.version, directory);
+      level = std::make_shared<LimitLevel>(controller, mount.version, directory, watch_);
       slot = level;
     }
     out.push_back(std::move(level));
@@ -166,6 +238,20 @@ LimitCache::Chain LimitCache::chain(Controller controller, const Hierarchy::Moun
     prune_above_ = 2 * levels_.size() + 64;
   }
   return out;
+}
+
+void LimitCache::watch() {
+  const std::lock_guard lock(mutex_);
+  watch_ = std::make_shared<LimitWatch>();
+}
+
+std::uint64_t LimitCache::poll(Instant now) {
+  const std::lock_guard lock(mutex_);
+  if (watch_ == nullptr) {
+    return 0;
+  }
+  watch_->poll(now);
+  return watch_->generation();
 }
 
 LimitLevel::Value LimitCache::root_value(const Chain& chain, Instant now) {

@@ -147,6 +147,7 @@ class Sampler final : public CgroupSampler {
       detail_slot_ = -1;
     }
   }
+  void expect_new_limits() override { limit_slot_ = -1; }
   [[nodiscard]] bool gone() const override { return gone_; }
   [[nodiscard]] std::uint64_t cgroup_id() const override { return cgroup_id_; }
 

@@ -46,6 +46,8 @@ class CgroupSampler {
   /// unless set. Limits are read once a second whatever this is. Made shorter, the next sample
   /// reads them.
   virtual void set_memory_detail_period(Duration period) = 0;
+  /// Some limit was written: the next sample reads them, whatever the second.
+  virtual void expect_new_limits() = 0;
   [[nodiscard]] virtual bool gone() const = 0;
   [[nodiscard]] virtual std::uint64_t cgroup_id()
       const = 0;  ///< inode of the v2 directory, else v1 cpu

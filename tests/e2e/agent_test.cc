@@ -155,6 +155,21 @@ TEST_F(AgentTest, TheFirstStateHasASampleAlreadyAlsoOfATargetWithoutALimit) {
   EXPECT_TRUE(free["sample_age_seconds"].is_number()) << "readyz waits for it: " << free.dump(2);
 }
 
+TEST_F(AgentTest, AResizeOfAnIdleTargetIsNoticedWithinASecond) {
+  protect(config("adaptive"), Outcome::kConnected);
+  const auto web = [&] { return agent_.target("web"); };
+  const auto age_s = [&] { return web()["sample_age_seconds"].get<double>(); };
+  // It rests: nobody comes, and its cgroup is read every third second; just now it was.
+  ASSERT_TRUE(lab::eventually([&] { return age_s() > 2; }, milliseconds(30000))) << web().dump(2);
+  ASSERT_TRUE(lab::eventually([&] { return age_s() < 0.5; }, milliseconds(30000)));
+  cgroup_->limit_cpu(0.5);
+  const auto begin = steady_clock::now();
+  ASSERT_TRUE(lab::eventually([&] { return web()["cpu"]["effective_cores"].get<double>() == 0.5; },
+                              milliseconds(2500)))
+      << web().dump(2);
+  EXPECT_LT(steady_clock::now() - begin, milliseconds(1500)) << "a second, and a slow machine";
+}
+
 TEST_F(AgentTest, NoConfigurationFileIsNeededForAFirstLook) {
   agent_.start_with({"--protect=cgroup:" + cgroup_->path(), "--port=8080/tcp", "--observe"});
   ASSERT_TRUE(agent_.running()) << agent_.log();

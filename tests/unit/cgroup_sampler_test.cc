@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a sampler makes of a tree. A-numbers are inputs from public bug reports of this field.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string>
@@ -8,6 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "agent/cgroup/limits.h"
 #include "agent/cgroup/sampler.h"
 #include "tests/support/fake_cgroup_tree.h"
 
@@ -295,6 +301,69 @@ TEST(Sampler, AResizeOfAnAncestorIsNoticedWithinASecond) {
     sampler->sample(at(milliseconds(100 * tick)));
   }
   EXPECT_EQ(sampler->sample(at(seconds(1))).limits.cpu_cores.value, 2.0);
+}
+
+TEST(Sampler, AWrittenLimitIsReadInTheNextTick) {
+  FakeCgroupTree tree;
+  tree.v2().write("p/cpu.max", "400000 100000\n").write("p/a/cpu.max", "100000 100000\n");
+  const Hierarchy hierarchy = tree.hierarchy();
+  LimitCache& limits = *hierarchy.limits;
+  limits.watch();
+  auto sampler = CgroupSampler::open(hierarchy, "/p/a", {});
+  ASSERT_TRUE(sampler);
+  EXPECT_EQ((*sampler)->sample(at({})).limits.cpu_cores.value, 1.0);
+  const std::uint64_t before = limits.poll(at({}));
+  EXPECT_EQ(limits.poll(at(milliseconds(600))), before) << "nobody has written";
+
+  tree.write("p/cpu.max", "50000 100000\n");
+  EXPECT_NE(limits.poll(at(milliseconds(700))), before);
+  (*sampler)->expect_new_limits();
+  EXPECT_EQ((*sampler)->sample(at(milliseconds(700))).limits.cpu_cores.value, 0.5);
+
+  const std::uint64_t once = limits.poll(at(milliseconds(700)));
+  tree.write("p/a/cpu.max", "20000 100000\n");
+  EXPECT_EQ(limits.poll(at(milliseconds(800))), once) << "twice a second at most";
+  EXPECT_NE(limits.poll(at(milliseconds(1200))), once) << "but it is not lost";
+}
+
+TEST(Sampler, AWatchedLimitIsReadAgainWithoutAWriteTooButSeldom) {
+  FakeCgroupTree tree;
+  tree.v2().write("a/cpu.max", "100000 100000\n");
+  const Hierarchy hierarchy = tree.hierarchy();
+  hierarchy.limits->watch();
+  auto sampler = CgroupSampler::open(hierarchy, "/a", {});
+  ASSERT_TRUE(sampler);
+  EXPECT_EQ((*sampler)->sample(at({})).limits.cpu_cores.value, 1.0);
+  // Through a mapping, because inotify does not tell of that.
+  const int fd = ::open((tree.root() + "/a/cpu.max").c_str(), O_RDWR);
+  ASSERT_GE(fd, 0);
+  void* text = ::mmap(nullptr, 6, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(text, MAP_FAILED);
+  std::memcpy(text, "200000", 6);
+  ::munmap(text, 6);
+  ::close(fd);
+  EXPECT_EQ((*sampler)->sample(at(seconds(2))).limits.cpu_cores.value, 1.0);
+  EXPECT_EQ((*sampler)->sample(at(seconds(11))).limits.cpu_cores.value, 2.0);
+}
+
+TEST(Sampler, ABrokenLimitIsReadAgainWhenItIsWhole) {
+  FakeCgroupTree tree;
+  tree.v2().write("a/cpu.max", "100000 100000\n");
+  const Hierarchy hierarchy = tree.hierarchy();
+  LimitCache& limits = *hierarchy.limits;
+  limits.watch();
+  auto sampler = CgroupSampler::open(hierarchy, "/a", {});
+  ASSERT_TRUE(sampler);
+  EXPECT_EQ((*sampler)->sample(at({})).limits.cpu_cores.value, 1.0);
+  const auto seen_at = [&](Duration when) {
+    (void)limits.poll(at(when));
+    (*sampler)->expect_new_limits();
+    return (*sampler)->sample(at(when)).limits.cpu_cores;
+  };
+  ASSERT_EQ(::truncate((tree.root() + "/a/cpu.max").c_str(), 0), 0);  // what it reads is no limit
+  EXPECT_FALSE(seen_at(seconds(1)).known());
+  tree.write("a/cpu.max", "300000 100000\n");
+  EXPECT_EQ(seen_at(seconds(2)).value, 3.0);
 }
 
 TEST(Sampler, A27_NoMemoryLimitHereLooksAtTheAncestors) {  // ccfos/huatuo#637
