@@ -152,6 +152,7 @@ void Agent::tick(Instant now) {
   const std::int64_t unix_ms = unix_ms_now();
   for (ProtectedTarget* instance : due_) {
     if (!instance->tick(now, unix_ms, generation_)) {
+      someone_gone_ = true;
       discover_at_ = now;
     }
   }
@@ -186,15 +187,12 @@ void Agent::discover(Instant now) {
   const Shared shared{hierarchy_, locator_,        *maps_, *gate_, *connections_,    *payload_,
                       *requests_, *node_connects_, *tc_,   *xdp_,  addresses_.get(), machine_cpus_,
                       load1_,     listeners_,      rests_, looks_};
+  if (someone_gone_) {
+    drop_gone();
+  }
+  bool looked = false;
   for (Configured& configured : targets_) {
-    auto& instances = configured.instances;
-    const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
-      if (instance->gone()) {
-        log::info("target gone", {{"target", configured.config.name}});
-      }
-      return instance->gone();
-    });
-    instances.erase(gone, instances.end());
+    const auto& instances = configured.instances;
     const bool of_pods = std::holds_alternative<MatchPods>(configured.config.match);
     // Looking walks /proc and the trees; what is there tells by itself when it goes.
     const auto due_at = [&] {
@@ -207,9 +205,31 @@ void Agent::discover(Instant now) {
     if (configured.looked_at == Instant{} || now >= due_at() || (of_pods && changed)) {
       configured.looked_at = now;
       look_for(configured, shared, now);
+      looked = true;
     }
     discover_at_ = std::min(discover_at_, due_at());
   }
+  if (looked) {
+    list_running();
+  }
+}
+
+void Agent::drop_gone() {
+  someone_gone_ = false;
+  for (Configured& configured : targets_) {
+    auto& instances = configured.instances;
+    const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
+      if (instance->gone()) {
+        log::info("target gone", {{"target", configured.config.name}});
+      }
+      return instance->gone();
+    });
+    instances.erase(gone, instances.end());
+  }
+  list_running();
+}
+
+void Agent::list_running() {
   running_.clear();
   running_slots_.clear();
   for (Configured& configured : targets_) {

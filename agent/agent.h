@@ -98,6 +98,8 @@ class Agent final : public SnapshotSource {
 
   void tick(Instant now);
   void discover(Instant now);
+  void drop_gone();
+  void list_running();
   void look_around(Instant now);
   void look_for(Configured& configured, const Shared& shared, Instant now);
   void look_for_pods(Configured& configured, const Shared& shared, Instant now);
@@ -172,6 +174,7 @@ class Agent final : public SnapshotSource {
   Instant last_orphans_{};
   bool filters_cleared_ = false;  ///< those of agents before us
   Instant discover_at_{};         ///< nothing to look for before
+  bool someone_gone_ = false;     ///< seen in the last tick
   std::uint64_t orphans_removed_ = 0;
   std::uint64_t ticks_missed_ = 0;
   Duration last_tick_cost_{};

@@ -35,6 +35,7 @@ constexpr Duration kSettleTime = std::chrono::seconds(10);
 constexpr Duration kLookWhenNew = std::chrono::seconds(1);
 constexpr Duration kLookWhenSettled = std::chrono::seconds(5);
 constexpr Duration kLookWhenIdle = std::chrono::seconds(10);
+constexpr Duration kLookWhenFollowed = std::chrono::seconds(30);
 constexpr Duration kModelWhenIdle = std::chrono::seconds(10);
 
 std::uint8_t ip_protocol(Protocol protocol) {
@@ -140,7 +141,7 @@ Result<> ProtectedTarget::claim(Instant now) {
   claimed_ = true;
   rest() = Rest{};
   look_again_at({});
-  rest().skipped = slot_ % 30;  // calm targets are read in turn, not all in the same tick
+  rest().skipped = slot_ % 60;  // calm targets are read in turn, not all in the same tick
   for (const EndpointConfig& config : config_.endpoints) {
     Endpoint endpoint;
     endpoint.config = &config;
@@ -406,7 +407,7 @@ Recorder::Part ProtectedTarget::record(std::uint64_t from, Instant now) {
 void ProtectedTarget::plan_rest() {
   constexpr unsigned kCalmTicks = 4;
   constexpr unsigned kIdleTicks = 9;
-  constexpr unsigned kAloneTicks = 29;
+  constexpr unsigned kAloneTicks = 59;
   constexpr std::uint32_t kSlack = 5;
   constexpr double kCalmCpu = 0.5;
   constexpr double kCalmMemory = 0.7;
@@ -840,9 +841,13 @@ bool ProtectedTarget::is_early() const {
 
 void ProtectedTarget::look(Instant now) {
   look_around(now);
-  // Looking into /proc is dear: often while things come up, seldom once they stand.
+  // Looking into /proc is dear: often while things come up, seldom once they stand. The end of a
+  // serving process that is followed is told.
   const bool settled = !namespaces_.empty() && now - opened_at_ > kSettleTime;
-  look_again_at(now + (!settled ? kLookWhenNew : idle_ ? kLookWhenIdle : kLookWhenSettled));
+  look_again_at(now + (!settled              ? kLookWhenNew
+                       : !idle_              ? kLookWhenSettled
+                       : serving_.pid() == 0 ? kLookWhenIdle
+                                             : kLookWhenFollowed));
 }
 
 void ProtectedTarget::mark_second(Instant now) {

@@ -16,7 +16,7 @@ namespace headgate {
 ///
 /// Reading a cgroup is what the agent costs (four files, 10 us with cold caches). A target that is
 /// well below its limits and gets no more than it usually gets is read every fifth tick, an idle
-/// one every tenth, one to which nobody is connected every thirtieth; the exact count of attempts,
+/// one every tenth, one to which nobody is connected every sixtieth; the exact count of attempts,
 /// which costs next to nothing, tells in the same tick when that ends.
 struct alignas(64) Rest {
   std::uint32_t most = 0;                ///< ticks that may pass without a sample; 0 = none
