@@ -433,7 +433,7 @@ void ProtectedTarget::plan_rest() {
                 : calm               ? kCalmTicks
                                      : 0;
   rest().slack = alone ? 0 : kSlack;
-  sampler_->set_memory_detail_period(std::chrono::seconds(alone ? 10 : idle_ ? 5 : 1));
+  sampler_->set_memory_detail_period(std::chrono::seconds(alone ? 30 : idle_ ? 5 : 1));
 }
 
 /// What has come since the last decision, from the kernel's exact counters.
