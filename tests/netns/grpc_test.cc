@@ -2,20 +2,14 @@
 // Requests of HTTP/2 on real connections: real gRPC clients and servers, and bytes that must come
 // out as they went in.
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <netinet/tcp.h>
-#include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
-#include <functional>
 #include <map>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,14 +20,15 @@
 #include "agent/dataplane/method_keys.h"
 #include "agent/dataplane/programs.h"
 #include "tests/netns/gate_lab.h"
+#include "tests/support/child.h"
 #include "tests/support/http2_traffic.h"
 
 namespace headgate {
 namespace {
 
 using lab::Cgroup;
+using lab::Child;
 using lab::GateLab;
-using lab::Namespace;
 using lab::Pair;
 using lab::Port;
 using lab::SetupError;
@@ -44,83 +39,6 @@ constexpr const char* kLogs = "/opentelemetry.proto.collector.logs.v1.LogsServic
 constexpr const char* kHealth = "/grpc.health.v1.Health/Check";
 /// Of grpc-go, when it is told no other.
 constexpr int kServerLimit_bytes = 4 << 20;
-
-/// A process in a namespace and a cgroup, with its standard input and output.
-class Child {
- public:
-  Child(const Namespace& netns, const Cgroup& cgroup, const std::function<void()>& work) {
-    std::array<int, 2> in{};
-    std::array<int, 2> out{};
-    if (::pipe2(in.data(), O_CLOEXEC) != 0 || ::pipe2(out.data(), O_CLOEXEC) != 0) {
-      throw SetupError("pipe");
-    }
-    const UniqueFd in_read(in[0]);
-    const UniqueFd out_write(out[1]);
-    in_ = UniqueFd(in[1]);
-    out_ = UniqueFd(out[0]);
-    const std::vector<std::string> procs = cgroup.procs_files();
-    netns.run([&] {
-      pid_ = ::fork();
-      if (pid_ == 0) {
-        for (const std::string& file : procs) {
-          std::ofstream(file) << 0;  // itself
-        }
-        ::dup2(in_read.get(), STDIN_FILENO);
-        ::dup2(out_write.get(), STDOUT_FILENO);
-        work();
-        ::_exit(127);
-      }
-    });
-    if (pid_ < 0) {
-      throw SetupError("fork");
-    }
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    if (pid_ > 0) {
-      ::kill(pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
-    }
-  }
-  /// Ends its input; returns what it has written when it has ended.
-  std::string finish() {
-    in_.reset();
-    std::string all = read(std::string::npos);
-    ::waitpid(std::exchange(pid_, -1), nullptr, 0);
-    return all;
-  }
-  /// So many bytes of its output, or all.
-  [[nodiscard]] std::string read(std::size_t bytes) const {
-    std::string all;
-    std::array<char, 65536> part{};
-    while (all.size() < bytes) {
-      const ssize_t got =
-          ::read(out_.get(), part.data(), std::min(part.size(), bytes - all.size()));
-      if (got <= 0) {
-        break;
-      }
-      all.append(part.data(), static_cast<std::size_t>(got));
-    }
-    return all;
-  }
-
- private:
-  UniqueFd in_;
-  UniqueFd out_;
-  pid_t pid_ = -1;
-};
-
-/// "NAME NUMBER" on each line.
-std::map<std::string, int> numbers_of(const std::string& text) {
-  std::map<std::string, int> out;
-  std::istringstream lines(text);
-  std::string name;
-  for (int number = 0; lines >> name >> number;) {
-    out[name] = number;
-  }
-  return out;
-}
 
 /// The stages on the live connections of one port with two routes.
 class Requests : public testing::Test {
@@ -223,13 +141,13 @@ class Grpc : public Requests {
     if (!compressor.empty()) {
       argv.push_back(compressor);
     }
-    return numbers_of(net_.client.command(argv));
+    return lab::numbers_of(net_.client.command(argv));
   }
   [[nodiscard]] std::string server_address() const {
     return net_.at_server().ipv4 + ":" + std::to_string(kPort);
   }
   /// How often the server's handlers have run; ends it.
-  std::map<std::string, int> served() { return numbers_of(server_->finish()); }
+  std::map<std::string, int> served() { return lab::numbers_of(server_->finish()); }
 
   void expect_half(const std::map<std::string, int>& statuses, int calls) {
     std::map<std::string, int> rest = statuses;
@@ -292,7 +210,7 @@ with concurrent.futures.ThreadPoolExecutor(8) as pool:
     for name, count in collections.Counter(pool.map(status, range(1000))).items():
         print(name, count)
 )";
-  expect_half(numbers_of(net_.client.command(
+  expect_half(lab::numbers_of(net_.client.command(
                   {"/usr/bin/python3", "-c", script, server_address(), kTraces})),
               1000);
 }

@@ -3,21 +3,24 @@
 // Command grpc_peer is both ends of unary gRPC calls for tests, on grpc-go of Debian 12. Messages are
 // raw octets, so that no code has to be generated.
 //
-//	grpc_peer serve ADDRESS [MAX_MESSAGE_BYTES]
+//	grpc_peer serve ADDRESS [MAX_MESSAGE_BYTES [WORK_KIB]]
 //	    prints "ready" when it listens, serves until its standard input ends, then prints METHOD COUNT
-//	    for each method called
-//	grpc_peer call ADDRESS METHOD CALLS PARALLEL BYTES [gzip]
-//	    calls on one connection, prints STATUS COUNT for each status
+//	    for each method called; each call of an Export costs the SHA-256 of so many KiB
+//	grpc_peer call ADDRESS METHOD CALLS PARALLEL BYTES [gzip] [pause=MS]
+//	    calls on one connection, prints STATUS COUNT for each status; each of the PARALLEL callers
+//	    pauses between two calls
 package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -72,6 +75,15 @@ func number(text string) int {
 	return n
 }
 
+func work(kib int) {
+	block := make([]byte, 1024)
+	hash := sha256.New()
+	for i := 0; i < kib; i++ {
+		hash.Write(block)
+	}
+	hash.Sum(nil)
+}
+
 func serve(arguments []string) {
 	listener, err := net.Listen("tcp", arguments[0])
 	if err != nil {
@@ -82,13 +94,17 @@ func serve(arguments []string) {
 	if len(arguments) > 1 {
 		options = append(options, grpc.MaxRecvMsgSize(number(arguments[1])))
 	}
+	kib := 0
+	if len(arguments) > 2 {
+		kib = number(arguments[2])
+	}
 	server := grpc.NewServer(options...)
 	for service, method := range map[string]string{
 		"opentelemetry.proto.collector.trace.v1.TraceService": "Export",
 		"opentelemetry.proto.collector.logs.v1.LogsService":   "Export",
 		"grpc.health.v1.Health":                               "Check",
 	} {
-		full := "/" + service + "/" + method
+		full, costs := "/"+service+"/"+method, method == "Export"
 		handler := func(_ interface{}, _ context.Context, decode func(interface{}) error,
 			_ grpc.UnaryServerInterceptor) (interface{}, error) {
 			var request []byte
@@ -96,6 +112,9 @@ func serve(arguments []string) {
 				return nil, err
 			}
 			calls.add(full)
+			if costs {
+				work(kib)
+			}
 			return &[]byte{}, nil
 		}
 		server.RegisterService(&grpc.ServiceDesc{
@@ -119,8 +138,13 @@ func call(arguments []string) {
 	address, method := arguments[0], arguments[1]
 	total, parallel, size := number(arguments[2]), number(arguments[3]), number(arguments[4])
 	options := []grpc.CallOption{}
-	if len(arguments) > 5 {
-		options = append(options, grpc.UseCompressor(arguments[5]))
+	pause := time.Duration(0)
+	for _, more := range arguments[5:] {
+		if strings.HasPrefix(more, "pause=") {
+			pause = time.Duration(number(more[len("pause="):])) * time.Millisecond
+		} else {
+			options = append(options, grpc.UseCompressor(more))
+		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -149,6 +173,7 @@ func call(arguments []string) {
 				err := connection.Invoke(ctx, method, &request, &answer, options...)
 				results.add(status.Code(err).String())
 				cancel()
+				time.Sleep(pause)
 			}
 		}()
 	}
@@ -164,7 +189,7 @@ func main() {
 	case len(os.Args) >= 7 && os.Args[1] == "call":
 		call(os.Args[2:])
 	default:
-		fmt.Fprintln(os.Stderr, "usage: grpc_peer serve ADDRESS [MAX_MESSAGE_BYTES] | call ADDRESS METHOD CALLS PARALLEL BYTES [gzip]")
+		fmt.Fprintln(os.Stderr, "usage: grpc_peer serve ADDRESS [MAX_MESSAGE_BYTES [WORK_KIB]] | call ADDRESS METHOD CALLS PARALLEL BYTES [gzip] [pause=MS]")
 		os.Exit(2)
 	}
 }
