@@ -138,6 +138,7 @@ std::vector<Layout> layouts() {
         M(counters, admitted_bytes),
         M(counters, recognized),
         M(counters, admitted_last_try),
+        M(counters, unrecognized),
         M(counters, reserved)}},
       {"headgate_flow_key",
        sizeof(flow),
