@@ -8,17 +8,12 @@
  * (nf_nat_alloc_null_binding()). Only connects from an address of the node are noted: where the
  * program sits on the root of the hierarchy, it sees pods as well.
  */
-#include "lib/common.h"
-#include "lib/maps.h"
+#include "lib/node.h"
 #include "lib/payload.h"
 
 SEC("cgroup_skb/egress")
 int headgate_node_connects(struct __sk_buff *skb)
 {
-	struct headgate_exempt_key address = {
-	    .prefix_bits = 160,
-	    .target = HEADGATE_EXEMPT_NODE_SET,
-	};
 	struct headgate_node_flow_key key = {};
 	const __u32 ip_bytes = headgate_ip_header_bytes(skb, IPPROTO_TCP);
 	void *data = (void *)(long)skb->data;
@@ -33,18 +28,17 @@ int headgate_node_connects(struct __sk_buff *skb)
 
 		if ((void *)(ip + 1) > end)
 			return 1;
-		address.address[2] = bpf_htonl(0xffff);
-		address.address[3] = ip->saddr;
+		key.source_address[2] = bpf_htonl(0xffff);
+		key.source_address[3] = ip->saddr;
 	} else {
 		struct ipv6hdr *ip = data;
 
 		if ((void *)(ip + 1) > end)
 			return 1;
-		__builtin_memcpy(address.address, &ip->saddr, sizeof(address.address));
+		__builtin_memcpy(key.source_address, &ip->saddr, sizeof(key.source_address));
 	}
-	if (!bpf_map_lookup_elem(&headgate_exempt, &address))
+	if (!headgate_is_node_address(key.source_address))
 		return 1;
-	__builtin_memcpy(key.source_address, address.address, sizeof(key.source_address));
 	key.source_port = bpf_ntohs(tcp->source);
 	now_ns = bpf_ktime_get_ns();
 	bpf_map_update_elem(&headgate_node_flows, &key, &now_ns, BPF_ANY);

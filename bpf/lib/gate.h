@@ -10,6 +10,7 @@
 #include "lib/common.h"
 #include "lib/flows.h"
 #include "lib/maps.h"
+#include "lib/node.h"
 #include "lib/verdict.h"
 
 struct headgate_try {
@@ -321,6 +322,13 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int e
 		answer.verdict = HEADGATE_RESET; /* nobody sends a datagram again */
 	if (answer.verdict == HEADGATE_DROP && !early)
 		answer.verdict = HEADGATE_RESET; /* the kernel answers what has come so far */
+	/* Silence to a masqueraded client costs the node: connection tracking keeps one of its
+	 * ports and an entry for two minutes (nf_conntrack_tcp_timeout_syn_sent), behind a RST
+	 * none. The node's own connects are exempt, so this is such a client.
+	 */
+	if (answer.verdict == HEADGATE_DROP && tcp && (flags & HEADGATE_EXEMPT_NODE) &&
+	    headgate_is_node_address(try->flow.remote_address))
+		answer.verdict = HEADGATE_RESET;
 	if (answer.verdict == HEADGATE_RESET && early && !tcp)
 		answer.verdict = HEADGATE_DROP; /* nobody makes an ICMP error here */
 	if (answer.verdict == HEADGATE_DEFER) {

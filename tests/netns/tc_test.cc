@@ -256,6 +256,25 @@ TEST_P(Tc, DropIsStickyAndCountsAttempts) {
   EXPECT_GE(counted.repeats_refused, 2 * counted.dropped);
 }
 
+/// Behind a NodePort: silence would hold a port of the node for each of them, for two minutes.
+TEST_P(Tc, MasqueradedClientsGetTheResetInsteadOfSilence) {
+  HEADGATE_REQUIRES(lab::missing_for_dnat());
+  attach();
+  port->refuse_by(HEADGATE_ACTION_DROP);
+  port->admit(0, HEADGATE_EXEMPT_NODE);
+  GateLab::must(gates->maps->set_exempt(
+      HEADGATE_EXEMPT_NODE_SET, {{*parse_prefix(pod->gateway_ipv4), HEADGATE_EXEMPT_KIND_NODE}}));
+  ConnectOptions options = to_server(50);
+  options.parallel = 50;
+  options.timeout = milliseconds(500);
+  ConnectReport report = connect_many(client->netns, options);
+  EXPECT_EQ(report.count(Outcome::kTimedOut), 50U) << report.describe();
+  node->masquerade(pod->ipv4);
+  report = connect_many(client->netns, options);
+  EXPECT_EQ(report.count(Outcome::kRefused), 50U) << report.describe();
+  EXPECT_EQ(port->counters().reset, 50U);
+}
+
 /// What was dropped comes in at its next retransmit once the gate opens.
 TEST_P(Tc, OpenedGateLetsInWhoWaits) {
   attach();
