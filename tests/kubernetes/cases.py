@@ -200,7 +200,7 @@ def quota(cluster, pod):
 
 @case
 def resize(cluster):
-    """A change of the CPU limit in place, under load, is noticed within a second of the cgroup's change"""
+    """A change of the CPU limit in place, under load, is in the metrics two seconds after the cgroup's change"""
     protected(cluster)
     pod, agent = cluster.pod("app=pushgateway", NAMESPACE), cluster.agent()
 
@@ -217,9 +217,9 @@ def resize(cluster):
         begin = time.monotonic()
         until(5, f"the agent sees {cores} cores", lambda: seen() == cores)
         took = time.monotonic() - begin
-        cluster.say(f"{cores} cores, noticed after {took:.2f} s")
-        # A second, and what it takes to ask, on a busy machine.
-        expect(took < 1.4, f"noticed after {took:.2f} s")
+        cluster.say(f"{cores} cores, seen in the metrics after {took:.2f} s")
+        # Noticed within a second; the metrics are made anew a second after the last ones.
+        expect(took < 2.4, f"seen after {took:.2f} s")
     load.result()
     same = cluster.pod("app=pushgateway", NAMESPACE)
     expect(same["metadata"]["uid"] == pod["metadata"]["uid"] and restarts(same) == restarts(pod),
@@ -336,7 +336,8 @@ def rbac(cluster):
                          ("GET", one + "/log"), ("POST", one + "/exec?command=x"), ("GET", "/api/v1/nodes"),
                          ("GET", "/api/v1/secrets"), ("GET", "/api/v1/namespaces/headgate/secrets"),
                          ("GET", "/api/v1/configmaps"), ("GET", "/api/v1/namespaces/headgate/configmaps/headgate"),
-                         ("GET", "/api/v1/services"), ("GET", "/apis/apps/v1/daemonsets"),
+                         ("GET", "/api/v1/services"), ("GET", "/apis/apps/v1/daemonsets"), ("GET", "/api/v1/events"),
+                         ("GET", "/apis/events.k8s.io/v1/events"),
                          ("GET", "/api/v1/nodes/node1/proxy/metrics")):
         expect(answer(method, path) == 403, f"{method} {path}: {answer(method, path)}")
 
@@ -366,6 +367,31 @@ def no_api(cluster):
     install(cluster, "apiAccess=false", "criSocket=/run/containerd/containerd.sock")
     both_gated(cluster)
     saved(cluster, PROTECTED)
+
+
+@case
+def sample(cluster):
+    """The sample ConfigMap for pushgateways, enforced: a short burst waits in the clients' kernels instead of
+    being refused"""
+    workloads(cluster)
+    text = (TOP / "deploy/kubernetes/samples/pushgateway.yaml").read_text()
+    expect("mode: observe" in text, "the sample does not begin with observe")
+    install(cluster)
+    cluster.kubectl("apply", "-f", "-", text=text.replace("mode: observe", "mode: enforce"))
+    install(cluster, "existingConfigMap=headgate-pushgateway")
+    until(30, "the target is gated", lambda: cluster.metrics().sum("headgate_lease_valid") == 1)
+    pod = cluster.pod("app=pushgateway", NAMESPACE)
+
+    def deferred():
+        return cluster.metrics().sum("headgate_attempts_deferred_admitted_total")
+    before = deferred()
+    result = cluster.load_in_pod(2, "-rate", 2 * capacity(cluster), "-timeout", "15s", PROTECTED).result()
+    cluster.say(f"{result['served']} of {result['sent']} served, {deferred() - before:.0f} of them at a later try, "
+                f"{result['refused']} refused, p99 {result['p99_s']:.1f} s")
+    expect(deferred() > before, f"nobody waited: {result}")
+    expect(result["served"] > 0.85 * result["sent"], f"lost: {result}")
+    same = cluster.pod("app=pushgateway", NAMESPACE)
+    expect(same["metadata"]["uid"] == pod["metadata"]["uid"] and restarts(same) == restarts(pod), "it was restarted")
 
 
 @case
