@@ -36,6 +36,30 @@ static __always_inline void headgate_datagram(struct __sk_buff *skb, struct bpf_
 		counters->payload_bytes += skb->len - ip_bytes - sizeof(struct udphdr);
 }
 
+/* A request begins with this packet. Loads are of constant lengths, as everywhere: verifiers before
+ * 6.2 lose the lower bound of another.
+ */
+static __always_inline void headgate_announced(struct __sk_buff *skb,
+					       const struct headgate_payload *payload,
+					       struct headgate_connection *connection,
+					       struct headgate_target_state *state,
+					       const struct headgate_target_policy *target)
+{
+	const __u64 live_bytes_max = headgate_read(target->live_bytes_max);
+	__u8 head[HEADGATE_HEAD_BYTES] = {};
+	long err;
+
+	if (!live_bytes_max || payload->bytes < HEADGATE_HEAD_BYTES / 2)
+		return;
+	if (payload->bytes < HEADGATE_HEAD_BYTES)
+		err = bpf_skb_load_bytes(skb, payload->offset_bytes, head, HEADGATE_HEAD_BYTES / 2);
+	else
+		err = bpf_skb_load_bytes(skb, payload->offset_bytes, head, HEADGATE_HEAD_BYTES);
+	if (!err)
+		headgate_live_announce(connection, state, live_bytes_max,
+				       headgate_content_length(head), payload->bytes);
+}
+
 SEC("cgroup_skb/ingress")
 int headgate_ingress(struct __sk_buff *skb)
 {
@@ -46,6 +70,7 @@ int headgate_ingress(struct __sk_buff *skb)
 	struct headgate_payload payload;
 	struct bpf_sock *sk = skb->sk;
 	__u32 slot, endpoint;
+	__u64 expected;
 	__u8 first[4] = {};
 
 	if (!sk)
@@ -75,9 +100,13 @@ int headgate_ingress(struct __sk_buff *skb)
 		(void)bpf_skb_load_bytes(skb, payload.offset_bytes, first, sizeof(first));
 		connection->kind = headgate_stream_kind_of(first);
 	}
+	expected = headgate_live_expected(connection, payload.bytes);
+	if (!expected && connection->kind == HEADGATE_STREAM_HTTP1 &&
+	    connection->turn_bytes == headgate_read(connection->received_bytes))
+		headgate_announced(skb, &payload, connection, state, target);
 	headgate_live_add(connection, state,
 			  HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)),
-			  payload.bytes);
+			  payload.bytes - expected);
 	return 1;
 }
 

@@ -55,6 +55,70 @@ HEADGATE_INLINE __u64 *headgate_live_sum(struct headgate_target_state *state, __
 	return &state->live_aged[generation & (HEADGATE_LIVE_GENERATIONS - 1)];
 }
 
+/* As much of a head is searched for its Content-Length. */
+#define HEADGATE_HEAD_BYTES 256
+
+/* The Content-Length in the beginning of a request of HTTP/1.1; 0 = none is seen. `head` has
+ * HEADGATE_HEAD_BYTES. Names are compared by the letters that tell it from other headers that are
+ * in use: this is a forecast, and what really comes is counted.
+ */
+HEADGATE_INLINE __u64 headgate_content_length(const __u8 *head)
+{
+	__u64 value = 0;
+	__u32 i, k;
+
+	for (i = 0; i < HEADGATE_HEAD_BYTES - 32; i++) {
+		if (head[i] == '\n' && (head[i + 1] | 32) == 'c' && head[i + 8] == '-' &&
+		    (head[i + 9] | 32) == 'l' && (head[i + 14] | 32) == 'h' && head[i + 15] == ':')
+			break;
+	}
+	if (i >= HEADGATE_HEAD_BYTES - 32)
+		return 0;
+	for (k = 0; k < 14; k++) {
+		const __u8 c = head[i + 16 + k];
+
+		if (c >= '0' && c <= '9')
+			value = value * 10 + (c - '0');
+		else if (c != ' ' || value)
+			break;
+	}
+	return value;
+}
+
+/* A request has begun that announces a body of so many bytes, of which `here_bytes` have come. They
+ * are live from now on: a hundred clients that each begin to send 2 MB would be in before the first
+ * of them has sent it. At most an eighth of the budget a connection, or a few who announce much and
+ * send nothing would shut out the others.
+ */
+HEADGATE_INLINE void headgate_live_announce(struct headgate_connection *connection,
+					    struct headgate_target_state *state,
+					    __u64 live_bytes_max, __u64 body_bytes,
+					    __u64 here_bytes)
+{
+	const __u64 most = live_bytes_max >> 3;
+	__u64 ahead = body_bytes < most ? body_bytes : most;
+
+	if (ahead <= here_bytes || ahead >> 31)
+		return;
+	ahead -= here_bytes;
+	connection->generation = (__u32)ahead;
+	__sync_fetch_and_add(&state->live_bytes, ahead);
+	__sync_fetch_and_add(&connection->received_bytes, ahead);
+}
+
+/* Of these bytes, how many have been announced: they are counted already. */
+HEADGATE_INLINE __u64 headgate_live_expected(struct headgate_connection *connection, __u64 bytes)
+{
+	__u32 ahead = headgate_read(connection->generation);
+
+	if (connection->kind != HEADGATE_STREAM_HTTP1 || !ahead)
+		return 0;
+	if (ahead > bytes)
+		ahead = (__u32)bytes;
+	connection->generation -= ahead; /* a race of two packets counts one of them twice */
+	return ahead;
+}
+
 /* Payload has come in. */
 HEADGATE_INLINE void headgate_live_add(struct headgate_connection *connection,
 				       struct headgate_target_state *state, __u32 generation,

@@ -416,7 +416,7 @@ struct headgate_connection {
   __u32 target;
   __u32 kind;       /* enum headgate_stream_kind */
   __u32 turns;      /* requests that were answered, as far as payload tells; stays at 2 */
-  __u32 generation; /* of the latest bytes, where kind is OTHER */
+  __u32 generation; /* OTHER: of the latest bytes. HTTP1: bytes announced, still to come */
   __u32 closed;     /* not 0: what comes now is live no more */
 };
 HEADGATE_ABI_SIZE(headgate_connection, 56);

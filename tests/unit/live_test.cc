@@ -50,6 +50,56 @@ TEST(Live, FinalResponsesAreToldFromInterimOnesAndFromBodies) {
   EXPECT_EQ(response_of("HTT"), HEADGATE_RESPONSE_NONE);
 }
 
+std::uint64_t content_length_of(const std::string& head) {
+  std::vector<__u8> bytes(HEADGATE_HEAD_BYTES);
+  std::memcpy(bytes.data(), head.data(), std::min(head.size(), bytes.size()));
+  return headgate_content_length(bytes.data());
+}
+
+TEST(Live, TheAnnouncedLengthIsFoundInTheHead) {
+  EXPECT_EQ(content_length_of("POST /v1/traces HTTP/1.1\r\nHost: a:4318\r\nContent-Type: "
+                              "application/json\r\nContent-Length: 2000123\r\n\r\n{"),
+            2'000'123U);
+  EXPECT_EQ(content_length_of("PUT / HTTP/1.1\r\ncontent-length:17\r\n\r\n"), 17U);
+  EXPECT_EQ(content_length_of("PUT / HTTP/1.1\r\nContent-Encoding: gzip\r\n\r\n"), 0U);
+  EXPECT_EQ(content_length_of("PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"), 0U);
+  EXPECT_EQ(content_length_of("PUT / HTTP/1.1\r\nContent-Length: x\r\n\r\n"), 0U);
+  EXPECT_EQ(content_length_of(std::string(300, '\n')), 0U);
+  EXPECT_EQ(content_length_of("PUT /" + std::string(300, 'a') + "\r\nContent-Length: 5\r\n"), 0U)
+      << "too far behind";
+}
+
+/// 2 MB are live when the first packet has come, and once only when all have.
+TEST(Live, AnAnnouncedBodyIsLiveAtOnce) {
+  headgate_target_state state{};
+  headgate_connection connection{};
+  connection.kind = HEADGATE_STREAM_HTTP1;
+  constexpr std::uint64_t kMost = 24 << 20;
+  const auto come = [&](std::uint64_t bytes) {
+    const std::uint64_t expected = headgate_live_expected(&connection, bytes);
+    headgate_live_add(&connection, &state, 0, bytes - expected);
+  };
+  headgate_live_announce(&connection, &state, kMost, 2'000'000, 1448);
+  headgate_live_add(&connection, &state, 0, 1448);  // the packet that announced it
+  EXPECT_EQ(state.live_bytes, 2'000'000U);
+  for (int packet = 1; packet < 1999; ++packet) {
+    come(1000);
+  }
+  EXPECT_EQ(state.live_bytes, 2'000'000U);
+  headgate_live_release(&connection, &state, 0);
+  EXPECT_EQ(state.live_bytes, 0U);
+}
+
+TEST(Live, WhoAnnouncesTooMuchHoldsAnEighth) {
+  headgate_target_state state{};
+  headgate_connection connection{};
+  connection.kind = HEADGATE_STREAM_HTTP1;
+  headgate_live_announce(&connection, &state, 8'000'000, 1'000'000'000'000, 500);
+  EXPECT_EQ(state.live_bytes, 999'500U);
+  headgate_live_release(&connection, &state, 0);
+  EXPECT_EQ(state.live_bytes, 0U);
+}
+
 /// Whatever comes, is answered and ends, in whichever generation: no sum goes below what it was
 /// before, and when all have ended and aged nothing is live.
 RC_GTEST_PROP(Live, BooksAreBalancedHoweverConnectionsGo, ()) {
