@@ -80,6 +80,9 @@ LoadTarget load_target(const Subject& subject, const Limits& limits, std::size_t
   for (std::size_t group = 0; group < subject.groups; ++group) {
     target.light.push_back(subject.request(group, light));
     target.heavy.push_back(subject.request(group, heavy));
+    if (subject.jump > 0) {
+      target.jump.push_back(subject.request(group, subject.jump));
+    }
     if (subject.critical_request) {
       target.critical.push_back(subject.critical_request(group, light));
     }

@@ -59,7 +59,8 @@ Result<Run> run_once(const Subject& subject, const Groups& groups, const Options
   Run run;
   run.with_headgate = with_headgate;
   run.traffic = options.traffic;
-  run.phases = overload_story(calibration.capacity_per_s, options.seconds_scale, options.traffic);
+  run.phases = overload_story(calibration.capacity_per_s, options.seconds_scale, options.traffic,
+                              subject.jump > 0);
   run.arrivals = poisson_arrivals(run.phases, options.seed, subject.groups);
   const LoadTarget target =
       load_target(subject, options.limits, calibration.light_units, calibration.heavy_units);

@@ -201,6 +201,7 @@ std::string svg(const Chart& chart, const Run& run) {
                                                         : "cost";
     // A band is narrow.
     const std::string label = p.kind == PhaseKind::kCost   ? "4x cost"
+                              : p.kind == PhaseKind::kJump ? "2 MB"
                               : p.kind == PhaseKind::kCalm ? "60 %"
                                                            : p.label;
     put("<rect class=\"band {}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>"

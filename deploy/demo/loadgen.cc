@@ -36,6 +36,20 @@ std::unique_ptr<Client> make_client(const LoadTarget& target, std::span<Record> 
                                           : make_http_client(target, records, std::move(ended));
 }
 
+const std::vector<std::string>& requests_of(const LoadTarget& target, PhaseKind kind,
+                                            bool critical) {
+  if (critical) {
+    return target.critical;
+  }
+  switch (kind) {
+    case PhaseKind::kCost: return target.heavy;
+    case PhaseKind::kJump: return target.jump;
+    case PhaseKind::kCalm:
+    case PhaseKind::kOverload: break;
+  }
+  return target.light;
+}
+
 }  // namespace
 
 Result<SharedRecords> SharedRecords::create(std::size_t count) {
@@ -72,10 +86,8 @@ Result<> run_open_loop(const LoadTarget& target, const std::vector<Phase>& phase
   while (next < arrivals.size() || !client->idle()) {
     while (next < arrivals.size() && due_ns(next) <= now_ns()) {
       const Arrival& arrival = arrivals[next];
-      const bool heavy = phases[arrival.phase].kind == PhaseKind::kCost;
-      const std::vector<std::string>& requests = arrival.critical ? target.critical
-                                                 : heavy          ? target.heavy
-                                                                  : target.light;
+      const std::vector<std::string>& requests =
+          requests_of(target, phases[arrival.phase].kind, arrival.critical);
       client->start(next, due_ns(next), requests[arrival.group]);
       ++next;
     }

@@ -64,6 +64,7 @@ struct LoadTarget {
   std::vector<in_addr> sources;       ///< connections are spread over them in turn
   std::vector<std::string> light;     ///< one whole request a group
   std::vector<std::string> heavy;     ///< the same groups at the cost phase's size
+  std::vector<std::string> jump;      ///< the same of 2 MB; empty = no phase has such
   std::vector<std::string> critical;  ///< of the critical class; empty = there is no such class
   std::uint32_t deadline_us = 2'000'000;
   Traffic traffic = Traffic::kConnections;

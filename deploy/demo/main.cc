@@ -27,7 +27,7 @@ constexpr int kFailure = 1;
 struct CommandLine {
   Options options;
   std::string subject = "pushgateway";
-  std::string otelcol_binary, otelcol_config;
+  std::string otelcol_binary, otelcol_config, gomemlimit;
   std::string only, out, json, refuse;
   std::size_t units = 0;  ///< 0 = the subject's own
 };
@@ -54,6 +54,8 @@ std::optional<int> parse(int argc, char** argv, CommandLine& line) {
       "grpc", "with --subject otelcol: unary gRPC calls on connections that are kept")(
       "keepalive", "clients keep their connections and push to two classes of routes")(
       "work-directory", po::value(&o.work_directory)->required(), "for logs and configuration")(
+      "gomemlimit", po::value(&line.gomemlimit),
+      "with --subject otelcol: GOMEMLIMIT of the collector, 200MiB say")(
       "otelcol-binary", po::value(&line.otelcol_binary), "with --subject otelcol")(
       "otelcol-config", po::value(&line.otelcol_config), "with --subject otelcol")(
       "out", po::value(&line.out), "write the HTML page here")("json", po::value(&line.json),
@@ -138,6 +140,9 @@ int run(int argc, char** argv) {
                                                         line.otelcol_config, line.options.traffic)
                                               : pushgateway(host, line.options.traffic);
   line.options.protection.refuse = line.refuse.empty() ? subject.refuse : line.refuse;
+  if (!line.gomemlimit.empty()) {
+    subject.environment.push_back("GOMEMLIMIT=" + line.gomemlimit);
+  }
   if (line.options.protection.refuse == "503") {
     subject.refused_status = 503;
   }

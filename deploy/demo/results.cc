@@ -10,6 +10,8 @@ namespace headgate::demo {
 namespace {
 
 constexpr double kBack_s = 3.0;
+/// Requests of fifty times the size teach a cost that those of before have to unteach.
+constexpr double kBackAfterJump_s = 10.0;
 constexpr double kSurge = 1.5;
 constexpr double kCriticalShare = 0.99;
 constexpr double kCriticalCostShare = 0.95;
@@ -263,6 +265,7 @@ std::vector<PhaseSummary> summarise(const Run& run, const Limits& limits) {
       s.restarts += inside ? 1U : 0U;
       s.oom_kills += inside && restart.oom ? 1U : 0U;
     }
+    s.after = p > 0 ? run.phases[p - 1].kind : PhaseKind::kCalm;
     s.wants_back =
         p > 0 && s.phase.kind == PhaseKind::kCalm && run.phases[p - 1].kind != PhaseKind::kCalm;
     if (s.wants_back) {
@@ -361,6 +364,11 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
                       : fmt::format("below {:.1f} s", below_s),
           p.p99_s && *p.p99_s < below_s);
   };
+  const auto check_back = [&](const PhaseSummary& p, double within_s) {
+    check(fmt::format("back in service ({})", p.phase.name),
+          p.back_s ? fmt::format("after {:.1f} s", *p.back_s) : std::string("never"),
+          fmt::format("within {:.0f} s", within_s), p.back_s && *p.back_s <= within_s);
+  };
   std::uint64_t restarts = 0;
   const std::vector<PhaseSummary> phases = summarise(*with_headgate, limits);
   doubt_drift(phases, "with");
@@ -401,8 +409,15 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
             share >= *promises.served_share);
       }
       check_p99(p, promises.overload_p99_s);
+    } else if (p.phase.kind == PhaseKind::kJump) {
+      check("memory at " + p.phase.label,
+            fmt::format("{} kills, at most {} MiB", p.oom_kills, p.memory_peak_bytes >> 20),
+            fmt::format("no kill, below {} MiB", limits.memory_bytes >> 20),
+            p.restarts == 0 && p.memory_peak_bytes < limits.memory_bytes);
     } else if (p.phase.kind == PhaseKind::kCost && promises.cost_p99_s) {
       check_p99(p, *promises.cost_p99_s);
+    } else if (p.phase.kind == PhaseKind::kCalm && p.after == PhaseKind::kJump) {
+      check_back(p, kBackAfterJump_s);
     } else if (p.phase.kind == PhaseKind::kCalm) {
       // A phase too short to settle is judged whole.
       const bool settles = promises.calm_settled && p.phase.seconds > kSettled_s;
@@ -417,9 +432,7 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
               fmt::format("at most {:.1f} x", *promises.surge), p.surge <= *promises.surge);
       }
       if (p.wants_back) {
-        check(fmt::format("back in service ({})", p.phase.name),
-              p.back_s ? fmt::format("after {:.1f} s", *p.back_s) : std::string("never"),
-              fmt::format("within {:.0f} s", kBack_s), p.back_s && *p.back_s <= kBack_s);
+        check_back(p, kBack_s);
       }
     }
   }

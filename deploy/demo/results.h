@@ -93,6 +93,7 @@ struct PhaseSummary {
   /// what was offered in one. What waited outside comes in late, and must not come in all at once.
   double surge = 0;
   bool wants_back = false;
+  PhaseKind after = PhaseKind::kCalm;  ///< kind of the phase before
 };
 
 inline constexpr double kSoon_s = 0.5;
@@ -142,7 +143,8 @@ struct Calibration {
 /// * `adaptive`, gRPC: p99 below 500 ms, calm as before; no share, because a refused call costs the
 ///   server something, too.
 /// * Any other: at least 75 % of capacity served, p99 below 1.5 s, at most 9 % refused while calm.
-/// All: back within 3 s, no restart; on connections that are kept, Headgate and the clients count
+/// All: back within 3 s (10 s after requests of 2 MB, which must not take all of the memory), no
+/// restart; on connections that are kept, Headgate and the clients count
 /// the same refusals.
 [[nodiscard]] Verdict judge(const std::optional<Run>& unprotected,
                             const std::optional<Run>& with_headgate, const Calibration& calibration,

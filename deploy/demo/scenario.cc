@@ -15,7 +15,7 @@ std::string_view to_string(Traffic traffic) {
   return "?";
 }
 
-std::vector<Phase> overload_story(double capacity_per_s, double scale, Traffic traffic) {
+std::vector<Phase> overload_story(double capacity_per_s, double scale, Traffic traffic, bool jump) {
   const double calm = 0.6 * capacity_per_s;
   std::vector<Phase> phases = {
       {"warm", "60 %", PhaseKind::kCalm, 8, calm},
@@ -26,6 +26,10 @@ std::vector<Phase> overload_story(double capacity_per_s, double scale, Traffic t
       {"cost_x4", "60 %, 4x cost", PhaseKind::kCost, 10, calm},
       {"back_after_cost", "after 4x cost", PhaseKind::kCalm, 8, calm},
   };
+  if (jump) {
+    phases.push_back({"jump_2mb", "60 %, 2 MB", PhaseKind::kJump, 10, calm});
+    phases.push_back({"back_after_jump", "after 2 MB", PhaseKind::kCalm, 12, calm});
+  }
   for (Phase& phase : phases) {
     phase.seconds *= scale;
     if (traffic == Traffic::kKeepAlive) {

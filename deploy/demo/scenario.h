@@ -21,6 +21,7 @@ enum class PhaseKind : std::uint8_t {
   kCalm,      ///< below capacity
   kOverload,  ///< more requests than the collector can serve
   kCost,      ///< as many requests as when calm, each of several times the cost
+  kJump,      ///< as many requests as when calm, each of 2 MB
 };
 
 struct Phase {
@@ -42,9 +43,11 @@ struct Arrival {
 
 /// 60 % of capacity -> x3 -> calm -> x10 -> calm -> 60 % at four times the cost -> calm.
 /// `capacity_per_s` is what the collector was measured to serve; `scale` stretches every phase.
-/// With two classes, 30 % of capacity is critical in every phase, and what grows is the other.
+/// `jump`: after it 60 % in requests of 2 MB -> calm. With two classes, 30 % of capacity is
+/// critical in every phase, and what grows is the other.
 [[nodiscard]] std::vector<Phase> overload_story(double capacity_per_s, double scale,
-                                                Traffic traffic = Traffic::kConnections);
+                                                Traffic traffic = Traffic::kConnections,
+                                                bool jump = false);
 
 /// Poisson arrivals of all phases. The same on every machine for one seed: the generator is
 /// mt19937_64 (exact by the standard) and the exponential is drawn by inversion, because

@@ -69,6 +69,7 @@ Subject otelcol(std::string_view host, std::string_view binary, std::string_view
   s.unit = "spans";
   s.light = 100;
   s.heavy = 400;
+  s.jump = traffic == Traffic::kGrpc ? 10'000 : 5'000;
   s.traffic = traffic;
   if (traffic == Traffic::kGrpc) {
     s.port = 4317;

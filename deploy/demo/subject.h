@@ -23,6 +23,7 @@ struct Subject {
   std::string unit;          ///< what a request holds: "series", "spans"
   std::size_t light = 200;   ///< units in a request
   std::size_t heavy = 1000;  ///< upper end for the search of the size that costs four times
+  std::size_t jump = 0;      ///< units in a request of 2 MB; 0 = the story has no such phase
   std::uint16_t groups = 8;  ///< requests rotate over so many groups
   Traffic traffic = Traffic::kConnections;
   std::size_t connections = 0;  ///< live ones before the first request

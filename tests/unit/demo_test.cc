@@ -143,7 +143,7 @@ Verdict judged(const MadeRun& without, const MadeRun& with) {
 
 TEST(Story, EveryPhaseHasANameAndALabelOfItsOwn) {
   std::set<std::string> seen;
-  for (const Phase& phase : overload_story(140, 1)) {
+  for (const Phase& phase : overload_story(140, 1, Traffic::kConnections, /*jump=*/true)) {
     EXPECT_TRUE(seen.insert("name " + phase.name).second) << phase.name;
     EXPECT_TRUE(seen.insert("label " + phase.label).second) << phase.label;
     EXPECT_LE(phase.label.size(), 14U) << "the column of the table";
@@ -457,6 +457,18 @@ TEST(Verdict, TheCriticalRouteIsServedInFull) {
   const Verdict broken = judge(without, kept_run(0.05), calibration(), Limits{}, protection);
   EXPECT_EQ(broken.conclusion, Conclusion::kNotSaved);
   EXPECT_THAT(broken.sentence, HasSubstr("critical route served, x10"));
+}
+
+TEST(Verdict, AJumpToLargeRequestsMustKillNothing) {
+  MadeRun made(true);
+  demo::Run run = made.saved().get();
+  run.phases = overload_story(kCapacity, 1, Traffic::kConnections, /*jump=*/true);
+  const demo::Run without = MadeRun(false).collapsed().get();
+  const Verdict kept = judge(without, run, calibration(), Limits{}, {"graded", "reset"});
+  EXPECT_THAT(kept.sentence, Not(HasSubstr("memory at")));
+  run.restarts.push_back({total_seconds(run.phases) - 15, true, "killed by signal 9"});
+  const Verdict killed = judge(without, run, calibration(), Limits{}, {"graded", "reset"});
+  EXPECT_THAT(killed.sentence, HasSubstr("memory at 60 %, 2 MB: 1 kills"));
 }
 
 TEST(Verdict, CountsThatDisagreeAreSeen) {
