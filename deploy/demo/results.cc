@@ -14,7 +14,7 @@ constexpr double kBack_s = 3.0;
 constexpr double kBackAfterJump_s = 10.0;
 constexpr double kSurge = 1.5;
 constexpr double kCriticalShare = 0.99;
-constexpr double kCriticalCostShare = 0.95;
+constexpr double kCriticalCostShare = 0.85;
 constexpr double kCountedAlike = 0.01;
 /// Unprotected, a collector that serves this much in this time has not collapsed.
 constexpr double kStandsShare = 0.75;

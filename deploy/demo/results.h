@@ -139,7 +139,7 @@ struct Calibration {
 ///   dear, at most 2 % refused while calm (from 5 s after a change on), no surge above 1.5 times
 ///   the offered rate afterwards.
 /// * `adaptive` on connections that are kept: at least 80 % served, p99 and calm as before; of the
-///   critical class at least 99 % served under overload, 95 % where the others become dear.
+///   critical class at least 99 % served under overload, 85 % where the others become dear.
 /// * `adaptive`, gRPC: p99 below 500 ms, calm as before; no share, because a refused call costs the
 ///   server something, too.
 /// * Any other: at least 75 % of capacity served, p99 below 1.5 s, at most 9 % refused while calm.
