@@ -116,12 +116,42 @@ def saved(cluster, address, start=None):
     expect(result["refused"] + result["timed_out"] > result["served"], f"hardly anything refused: {result}")
     # Not `no_route`: connection tracking keeps a pod that has gone for a port used again.
     expect(result["other"] == result["http_error"] == 0, f"errors beside refusals: {result}")
-    expect(after["reset"] - before["reset"] == result["refused"],
-           f"the kernel counts {after['reset'] - before['reset']:.0f} resets, the client {result['refused']}")
+    # A SYN that meets the TIME_WAIT of a connection before, from the same port, is answered by an ACK; the
+    # client resets that one and tries again, which counts once more where the agent has forgotten it.
+    resets = after["reset"] - before["reset"]
+    expect(result["refused"] <= resets <= 1.1 * result["refused"] + 5,
+           f"the kernel counts {resets:.0f} resets, the client {result['refused']}")
     same = cluster.pod("app=pushgateway", NAMESPACE)
     expect(same["metadata"]["uid"] == pod["metadata"]["uid"] and restarts(same) == restarts(pod),
            "the protected pod was restarted")
     return share
+
+
+# The first: connection tracking keeps what was met with silence for two minutes, and leads who comes from
+# the same port to the pod of then.
+@case
+def sample(cluster):
+    """The sample ConfigMap for pushgateways, enforced: a short burst waits in the clients' kernels instead of
+    being refused"""
+    workloads(cluster)
+    text = (TOP / "deploy/kubernetes/samples/pushgateway.yaml").read_text()
+    expect("mode: observe" in text, "the sample does not begin with observe")
+    install(cluster)
+    cluster.kubectl("apply", "-f", "-", text=text.replace("mode: observe", "mode: enforce"))
+    install(cluster, "existingConfigMap=headgate-pushgateway")
+    until(30, "the target is gated", lambda: cluster.metrics().sum("headgate_lease_valid") == 1)
+    pod = cluster.pod("app=pushgateway", NAMESPACE)
+
+    def deferred():
+        return cluster.metrics().sum("headgate_attempts_deferred_admitted_total")
+    before = deferred()
+    result = cluster.load_in_pod(2, "-rate", 2 * capacity(cluster), "-timeout", "15s", PROTECTED).result()
+    cluster.say(f"{result['served']} of {result['sent']} served, {deferred() - before:.0f} of them at a later try, "
+                f"{result['refused']} refused, p99 {result['p99_s']:.1f} s")
+    expect(deferred() > before, f"nobody waited: {result}")
+    expect(result["served"] > 0.85 * result["sent"], f"lost: {result}")
+    same = cluster.pod("app=pushgateway", NAMESPACE)
+    expect(same["metadata"]["uid"] == pod["metadata"]["uid"] and restarts(same) == restarts(pod), "it was restarted")
 
 
 @case
@@ -367,31 +397,6 @@ def no_api(cluster):
     install(cluster, "apiAccess=false", "criSocket=/run/containerd/containerd.sock")
     both_gated(cluster)
     saved(cluster, PROTECTED)
-
-
-@case
-def sample(cluster):
-    """The sample ConfigMap for pushgateways, enforced: a short burst waits in the clients' kernels instead of
-    being refused"""
-    workloads(cluster)
-    text = (TOP / "deploy/kubernetes/samples/pushgateway.yaml").read_text()
-    expect("mode: observe" in text, "the sample does not begin with observe")
-    install(cluster)
-    cluster.kubectl("apply", "-f", "-", text=text.replace("mode: observe", "mode: enforce"))
-    install(cluster, "existingConfigMap=headgate-pushgateway")
-    until(30, "the target is gated", lambda: cluster.metrics().sum("headgate_lease_valid") == 1)
-    pod = cluster.pod("app=pushgateway", NAMESPACE)
-
-    def deferred():
-        return cluster.metrics().sum("headgate_attempts_deferred_admitted_total")
-    before = deferred()
-    result = cluster.load_in_pod(2, "-rate", 2 * capacity(cluster), "-timeout", "15s", PROTECTED).result()
-    cluster.say(f"{result['served']} of {result['sent']} served, {deferred() - before:.0f} of them at a later try, "
-                f"{result['refused']} refused, p99 {result['p99_s']:.1f} s")
-    expect(deferred() > before, f"nobody waited: {result}")
-    expect(result["served"] > 0.85 * result["sent"], f"lost: {result}")
-    same = cluster.pod("app=pushgateway", NAMESPACE)
-    expect(same["metadata"]["uid"] == pod["metadata"]["uid"] and restarts(same) == restarts(pod), "it was restarted")
 
 
 @case
