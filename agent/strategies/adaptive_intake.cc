@@ -28,6 +28,7 @@ bool known(const Measured<Ratio>& ratio) {
 void Intake::resize(std::size_t endpoints) {
   count_ = endpoints;
   admitted_.assign(2 * endpoints, 0.0);
+  refused_.assign(2 * endpoints, 0.0);
   completed_.assign(2 * endpoints, 0.0);
   for (auto* v : {&offered_, &offered_kb_, &sized_}) v->assign(endpoints, 0.0);
   in_flight_.assign(endpoints, 0);
@@ -35,7 +36,7 @@ void Intake::resize(std::size_t endpoints) {
 }
 
 void Intake::clear() {
-  for (auto* v : {&admitted_, &completed_, &offered_, &offered_kb_, &sized_}) {
+  for (auto* v : {&admitted_, &refused_, &completed_, &offered_, &offered_kb_, &sized_}) {
     std::fill(v->begin(), v->end(), 0.0);
   }
   gathered_s_ = work_s_ = blind_s_ = pressure_s_ = pressure_known_s_ = 0;
@@ -67,6 +68,16 @@ void Intake::add(const StrategyInput& in, const Arrivals& arrivals) {
       completed_[count_ + i] += received;
     }
     admitted_[count_ + i] += kb;
+    if (endpoint.requests && !a.responses_known) {  // gRPC
+      const double refused = set_->refused_share * number(a.refused);
+      const double refused_kb =
+          set_->refused_share *
+          std::max(0.0, kilobytes(a.offered_bytes) - kilobytes(a.admitted_bytes));
+      refused_[i] += refused;
+      refused_[count_ + i] += refused_kb;
+      admitted_[i] += refused;
+      admitted_[count_ + i] += refused_kb;
+    }
     completed_[i] += closed;
   }
 }

@@ -31,6 +31,9 @@ class Intake {
 
   /// Requests of endpoint i at [i], their KB at [n + i].
   [[nodiscard]] std::span<const double> admitted() const { return admitted_; }
+  /// The same of what was refused and is not free, in requests that cost as much: a gRPC call that
+  /// is refused is refused by the server's own stack. It is in admitted(), too.
+  [[nodiscard]] std::span<const double> refused() const { return refused_; }
   [[nodiscard]] std::span<const double> completed() const { return completed_; }
   [[nodiscard]] double offered(std::size_t i) const { return offered_[i]; }
   [[nodiscard]] double offered_kb(std::size_t i) const { return offered_kb_[i]; }
@@ -43,7 +46,7 @@ class Intake {
  private:
   const Settings* set_;
   std::size_t count_ = 0;
-  std::vector<double> admitted_, completed_;
+  std::vector<double> admitted_, refused_, completed_;
   std::vector<double> offered_, offered_kb_, sized_;
   std::vector<std::uint64_t> in_flight_;
   std::vector<bool> sizes_known_;

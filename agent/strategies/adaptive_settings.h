@@ -56,7 +56,8 @@ struct Settings {
   bool loss_needs_backlog = true;
   bool bucket_alone = true;      ///< A1
   bool calm_bucket = true;       ///< depth by requests while there is no overload
-  bool class_depths = true;       ///< a class has room above what a lower one may owe
+  bool class_depths = true;      ///< a class has room above what a lower one may owe
+  double refused_share = 0.12;   ///< of a call's cost, where the server itself refuses it; 0 = free
   bool live_budget = true;       ///< A4
   bool deaths = true;            ///< A5
   bool waiting = true;           ///< A6
@@ -65,7 +66,7 @@ struct Settings {
 
   void to_spec() {
     min_throttled_periods = 2;
-    lower_bound_factor = 0;
+    lower_bound_factor = refused_share = 0;
     hold_verdict = log_innovation = low_rate_smoothing = use_connections = false;
     loss_needs_backlog = bucket_alone = calm_bucket = class_depths = live_budget = false;
     deaths = waiting = informative_only = careful_memory = false;
