@@ -180,8 +180,8 @@ HEADGATE_INLINE void headgate_path_byte(struct headgate_path *path, __u8 byte)
 			break;
 		}
 		path->state = HEADGATE_PATH_SEGMENT;
-		if (headgate_is_unreserved((__u8)(path->octet << 4 | digit))) {
-			headgate_path_octet(path, (__u8)(path->octet << 4 | digit));
+		if (headgate_is_unreserved((__u8)((__u32)path->octet << 4 | digit))) {
+			headgate_path_octet(path, (__u8)((__u32)path->octet << 4 | digit));
 		} else {
 			headgate_path_octet(path, '%');
 			headgate_path_octet(path, headgate_hex_capital(path->octet));
