@@ -16,6 +16,7 @@
 #include "headgate/strategy.h"
 
 #include "agent/config/config.h"
+#include "agent/targets/kube_events.h"
 #include "agent/targets/locate.h"
 #include "agent/targets/pod_source.h"
 
@@ -118,7 +119,8 @@ struct AgentSnapshot {
   bool pinned = false;
   std::vector<std::string> degraded;  ///< what is missing and what it costs, for /readyz?verbose
   std::vector<TargetSnapshot> targets;
-  std::optional<PodSourceStatus> pods;  ///< empty: no target is matched by pods, or nobody tells
+  std::optional<PodSourceStatus> pods;     ///< empty: no target is matched by pods, or nobody tells
+  std::optional<KubeEventsStatus> events;  ///< empty: none are sent
   std::uint64_t orphans_removed = 0;
   std::uint64_t map_update_errors = 0;
   std::uint64_t ticks_missed = 0;

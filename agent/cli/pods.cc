@@ -83,6 +83,19 @@ Result<std::unique_ptr<PodSource>> open_pods(const KubernetesOptions& options) {
   return std::make_unique<FallbackPods>(std::move(*first), std::move(*second));
 }
 
+Result<std::unique_ptr<KubeEvents>> open_events(const KubernetesOptions& options) {
+  auto server = find_server(options);
+  if (!server) {
+    return tl::unexpected<Error>(server.error());
+  }
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);  // NOLINT: no thread changes the environment
+    return std::string(value != nullptr ? value : "");
+  };
+  return KubeEvents::start(std::move(*server),
+                           {variable("POD_NAMESPACE"), variable("POD_NAME"), variable("POD_UID")});
+}
+
 Result<PodsPtr> list_pods(const KubernetesOptions& options) {
   const auto server = find_server(options);
   Error why_not = server ? Error{} : server.error();

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "agent/base/log.h"
+#include "agent/targets/api_request.h"
 #include "agent/targets/http_client.h"
 #include "agent/targets/pod_worker.h"
 #include "agent/targets/proc.h"
@@ -47,31 +48,12 @@ std::string pods_url(const ApiServerOptions& options) {
                      escaped(options.node_name));
 }
 
-Result<std::string> read_token(const ApiServerOptions& options) {
-  if (options.token_file.empty()) {
-    return std::string();
-  }
-  auto token = read_small_file(options.token_file);
-  if (!token) {
-    return tl::unexpected<Error>(token.error().within("token of the service account"));
-  }
-  while (!token->empty() && (token->back() == '\n' || token->back() == ' ')) {
-    token->pop_back();
-  }
-  return token;
-}
-
 /// What a person should do about an answer that is not 200.
 Error refusal(const ApiServerOptions& options, const HttpAnswer& answer) {
   std::string said = status_message(answer.body);
   said = said.empty() ? std::string() : ": " + said;
   if (answer.status == kUnauthorized) {
-    return options.token_file.empty()
-               ? Error{fmt::format("{} wants a token, and there is none (401){}", options.url,
-                                   said)}
-               : Error{fmt::format("{} does not accept the token of {} (401){}; is it of this "
-                                   "cluster?",
-                                   options.url, options.token_file, said)};
+    return unauthorized(options, answer);
   }
   if (answer.status == kForbidden) {
     return {
@@ -81,19 +63,6 @@ Error refusal(const ApiServerOptions& options, const HttpAnswer& answer) {
                     options.url, options.node_name, said)};
   }
   return {fmt::format("{} answers {}{}", options.url, answer.status, said)};
-}
-
-/// Asks for pods with a token read afresh. 200 and errors are told apart by the caller.
-Result<HttpAnswer> ask(HttpClient& http, const ApiServerOptions& options, HttpRequest request,
-                       const std::function<bool(std::string_view)>& on_data) {
-  auto token = read_token(options);
-  if (!token) {
-    return tl::unexpected<Error>(token.error());
-  }
-  request.bearer_token = std::move(*token);
-  request.ca_file = options.ca_file;
-  request.connect_timeout = options.connect_timeout;
-  return http.ask(request, on_data);
 }
 
 struct Listed {
@@ -108,7 +77,7 @@ Result<Listed> list(HttpClient& http, const ApiServerOptions& options, const std
   request.idle_timeout = options.list_timeout;
   request.total_timeout = options.list_timeout;
   std::string body;
-  auto answer = ask(http, options, std::move(request), [&](std::string_view bytes) {
+  auto answer = ask_api(http, options, std::move(request), [&](std::string_view bytes) {
     body.append(bytes);
     return body.size() <= kMostOfAList;
   });
@@ -243,7 +212,7 @@ class Follower final : public PodWorker {
     ended_by_ = {};
     bool heard = false;
     bool expired = false;
-    auto answer = ask(*http_, options_, std::move(request), [&](std::string_view bytes) {
+    auto answer = ask_api(*http_, options_, std::move(request), [&](std::string_view bytes) {
       bool changed = false;
       const bool sound = lines.add(
           bytes, [&](std::string_view line) { changed = take(line, expired) || changed; });

@@ -140,6 +140,10 @@ void HttpClient::Curl::configure(const HttpRequest& request, Transfer& transfer,
   } else {
     set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     set(CURLOPT_ACCEPT_ENCODING, "gzip");
+    if (request.json) {
+      set(CURLOPT_POSTFIELDSIZE, static_cast<long>(request.json->size()));
+      set(CURLOPT_POSTFIELDS, request.json->data());
+    }
   }
   set(CURLOPT_HTTPHEADER, headers);
   set(CURLOPT_USERAGENT, "headgate");
@@ -201,6 +205,9 @@ Result<HttpAnswer> HttpClient::ask(const HttpRequest& request,
                            : curl_slist_append(nullptr, "Accept: application/json"));
   if (request.grpc_message) {
     curl_slist_append(headers.get(), "TE: trailers");
+  }
+  if (request.json) {
+    curl_slist_append(headers.get(), "Content-Type: application/json");
   }
   if (!request.bearer_token.empty() && may_carry_a_token(request.url)) {
     const std::string header = "Authorization: Bearer " + request.bearer_token;

@@ -17,6 +17,7 @@ struct HttpRequest {
   std::string url;
   std::string unix_socket;                  ///< "": the address of the URL
   std::optional<std::string> grpc_message;  ///< POST it, framed, as a unary call of gRPC
+  std::optional<std::string> json;          ///< POST it
   std::string bearer_token;                 ///< "": none; never sent without TLS but to loopback
   std::string ca_file;  ///< who may sign the server's certificate; "": whom the machine trusts
   Duration connect_timeout = std::chrono::seconds(10);
@@ -32,9 +33,9 @@ struct HttpAnswer {
   std::string grpc_message;
 };
 
-/// GET over HTTP/1.1, and unary gRPC over HTTP/2 without TLS, by libcurl, one request at a time;
-/// TLS is always verified, redirects are not followed, no proxy is used. Belongs to one thread;
-/// only interrupt() may be called from others.
+/// GET and POST over HTTP/1.1, and unary gRPC over HTTP/2 without TLS, by libcurl, one request at a
+/// time; TLS is always verified, redirects are not followed, no proxy is used. Belongs to one
+/// thread; only interrupt() may be called from others.
 class HttpClient {
  public:
   [[nodiscard]] static Result<std::unique_ptr<HttpClient>> create();

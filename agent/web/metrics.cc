@@ -637,6 +637,20 @@ void add_pods(Families& out, const PodSourceStatus& pods) {
   }
 }
 
+void add_events(Families& out, const KubeEventsStatus& events) {
+  Family total = counter(
+      "headgate_kubernetes_events_total",
+      "Events about pods: sent, merged into another, dropped; error: requests that failed.");
+  total.add({{"result", "sent"}}, static_cast<double>(events.sent));
+  total.add({{"result", "merged"}}, static_cast<double>(events.merged));
+  total.add({{"result", "dropped"}}, static_cast<double>(events.dropped));
+  total.add({{"result", "error"}}, static_cast<double>(events.errors));
+  out.add(std::move(total));
+  out.one("headgate_kubernetes_events_enabled",
+          "0 after the API server has denied the right to create Events.", MetricType::Gauge,
+          events.off.empty() ? 1 : 0);
+}
+
 }  // namespace
 
 std::string to_metrics(const AgentSnapshot& snapshot) {
@@ -644,6 +658,9 @@ std::string to_metrics(const AgentSnapshot& snapshot) {
   Families out(pod_labels(targets));
   if (snapshot.pods) {
     add_pods(out, *snapshot.pods);
+  }
+  if (snapshot.events) {
+    add_events(out, *snapshot.events);
   }
   add_agent(out, snapshot);
   add_targets(out, targets, snapshot);

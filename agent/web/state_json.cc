@@ -324,6 +324,18 @@ json pods(const AgentSnapshot& s) {
           {"heard_age_seconds", number(p.heard_age_s)}};
 }
 
+/// Events about pods; null where nobody is told.
+json events(const AgentSnapshot& s) {
+  if (!s.events) {
+    return nullptr;
+  }
+  return {{"sent", s.events->sent},
+          {"merged", s.events->merged},
+          {"dropped", s.events->dropped},
+          {"errors", s.events->errors},
+          {"off", s.events->off}};
+}
+
 json target(const TargetSnapshot& t, Duration lease) {
   Unknowns unknown;
   json object = {{"name", t.name},
@@ -401,6 +413,7 @@ std::string to_state_json(const AgentSnapshot& s) {
   }
   state["attach_errors"] = std::move(attach);
   state["pods"] = pods(s);
+  state["events"] = events(s);
   json interfaces = json::array();
   for (const HookStatus& interface : s.interfaces) {
     interfaces.push_back(hook(interface));

@@ -15,6 +15,9 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "agent/targets/kube_events.h"
 
 namespace headgate {
 namespace {
@@ -107,6 +110,13 @@ class RealApiServer : public testing::Test {
       return false;
     }
     return true;
+  }
+  static nlohmann::json get(const std::string& path) {
+    if (!request("GET", path, "")) {
+      return {};
+    }
+    std::ifstream said(directory_ + "/answer");
+    return nlohmann::json::parse(said, nullptr, false);
   }
   static bool post(const std::string& path, const std::string& body) {
     return request("POST", path, body);
@@ -283,6 +293,55 @@ TEST_F(RealApiServer, AVersionFromBeforeARestartIsTooOldAndListedAgain) {
   ASSERT_TRUE(eventually([&] { return names(*pods).size() == 2; })) << status(*pods).problem;
   EXPECT_GE(status(*pods).errors, 1U);  // while it was away
   EXPECT_EQ(status(*pods).problem, "");
+}
+
+TEST_F(RealApiServer, AnEventIsTakenAndIsWhatKubectlDescribeLooksFor) {
+  allow(true);
+  ASSERT_TRUE(create_pod("a", "n1")) << last_answer_;
+  const auto pod = get("/api/v1/namespaces/default/pods/a");
+  KubeEvent event;
+  event.namespace_name = "default";
+  event.pod = "a";
+  event.uid = pod["metadata"]["uid"];
+  event.container = "otc";
+  event.warning = true;
+  event.reason = "LoadShedding";
+  event.action = "RefuseExcess";
+  event.note = std::string(2000, 'x');  // more than it takes
+  event.unix_us = 1'700'000'000'000'000;
+  event.times = 3;
+  const auto events = std::move(*KubeEvents::start(options(), {}));
+  events->tell("a", event);
+  ASSERT_TRUE(eventually([&] { return events->status().sent == 1; })) << events->status().off;
+  EXPECT_EQ(events->status().errors, 0U);
+  const auto listed =
+      get("/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=Pod,"
+          "involvedObject.name=a,involvedObject.uid=" +
+          event.uid);
+  ASSERT_EQ(listed["items"].size(), 1U) << listed.dump(1);
+  const auto& one = listed["items"][0];
+  EXPECT_EQ(one["type"], "Warning");
+  EXPECT_EQ(one["reason"], "LoadShedding");
+  EXPECT_EQ(one["reportingComponent"], "headgate");
+  EXPECT_EQ(one["reportingInstance"], "n1");
+  EXPECT_EQ(one["message"].get<std::string>().size(), 1024U);
+  EXPECT_EQ(one["series"]["count"], 3);
+  EXPECT_EQ(one["involvedObject"]["fieldPath"], "spec.containers{otc}");
+}
+
+TEST_F(RealApiServer, WithoutTheRightToCreateEventsTheyAreOff) {
+  ASSERT_TRUE(create_pod("a", "n1")) << last_answer_;
+  KubeEvent event;
+  event.namespace_name = "default";
+  event.pod = "a";
+  event.uid = "1";
+  event.warning = true;
+  event.reason = "LoadShedding";
+  const auto events = std::move(*KubeEvents::start(options(), {}));
+  events->tell("a", event);
+  ASSERT_TRUE(eventually([&] { return !events->status().off.empty(); }));
+  EXPECT_THAT(events->status().off, HasSubstr("cannot create resource \"events\" in API group "
+                                              "\"events.k8s.io\""));
 }
 
 TEST_F(RealApiServer, AWrongTokenAndAWrongAuthorityAreTold) {

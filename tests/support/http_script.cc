@@ -20,10 +20,29 @@ namespace {
 
 constexpr int kLongest_ms = 30'000;
 
-std::string read_head(int fd) {
+constexpr std::string_view kEndOfHead = "\r\n\r\n";
+
+/// Bytes that follow the head of a request: 0 where it does not say.
+std::size_t body_bytes(const std::string& head) {
+  constexpr std::string_view kLength = "Content-Length: ";
+  const auto at = head.find(kLength);
+  return at == std::string::npos ? 0 : std::stoul(head.substr(at + kLength.size()));
+}
+
+struct Request {
   std::string head;
+  std::string body;
+};
+
+Request read_request(int fd) {
+  std::string all;
   std::array<char, 2048> block{};
-  while (head.find("\r\n\r\n") == std::string::npos) {
+  const auto whole = [&] {
+    const auto end = all.find(kEndOfHead);
+    return end != std::string::npos &&
+           all.size() - end - kEndOfHead.size() >= body_bytes(all.substr(0, end));
+  };
+  while (!whole()) {
     pollfd ready{fd, POLLIN, 0};
     if (::poll(&ready, 1, kLongest_ms) <= 0) {
       break;
@@ -32,9 +51,13 @@ std::string read_head(int fd) {
     if (got <= 0) {
       break;
     }
-    head.append(block.data(), static_cast<std::size_t>(got));
+    all.append(block.data(), static_cast<std::size_t>(got));
   }
-  return head;
+  const auto end = all.find(kEndOfHead);
+  if (end == std::string::npos) {
+    return {all, {}};
+  }
+  return {all.substr(0, end + kEndOfHead.size()), all.substr(end + kEndOfHead.size())};
 }
 
 }  // namespace
@@ -80,15 +103,15 @@ struct HttpScript::State {
   std::thread acceptor;
 
   void serve(int fd) {
-    const std::string head = read_head(fd);
-    if (!head.empty()) {
+    const Request request = read_request(fd);
+    if (!request.head.empty()) {
       std::size_t number = 0;
       {
         const std::lock_guard lock(mutex);
         number = heads.size();
-        heads.push_back(head);
+        heads.push_back(request.head);
       }
-      handler(HttpExchange(fd, head, number));
+      handler(HttpExchange(fd, request.head, request.body, number));
     }
     const std::lock_guard lock(mutex);
     open.erase(std::find(open.begin(), open.end(), fd));

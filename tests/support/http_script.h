@@ -9,13 +9,14 @@
 
 namespace headgate::test {
 
-/// One connection of a client that has sent the head of a request.
+/// One connection of a client that has sent a request.
 class HttpExchange {
  public:
-  HttpExchange(int fd, std::string head, std::size_t number)
-      : fd_(fd), head_(std::move(head)), number_(number) {}
+  HttpExchange(int fd, std::string head, std::string body, std::size_t number)
+      : fd_(fd), head_(std::move(head)), body_(std::move(body)), number_(number) {}
 
   [[nodiscard]] const std::string& head() const { return head_; }
+  [[nodiscard]] const std::string& body() const { return body_; }
   [[nodiscard]] std::size_t number() const { return number_; }  ///< of the request, from 0
   [[nodiscard]] bool asks_for(std::string_view part) const {
     return head_.find(part) != std::string::npos;
@@ -34,6 +35,7 @@ class HttpExchange {
  private:
   int fd_;
   std::string head_;
+  std::string body_;
   std::size_t number_;
 };
 

@@ -317,8 +317,8 @@ TEST(ApiServer, TheTokenIsReadAgainForEachRequest) {
   std::ofstream(path) << "first\n";
   HttpScript server([&](const HttpExchange& exchange) {
     if (!is_watch(exchange)) {
-      exchange.answer(200, list_of(5, {"a"}));
       std::ofstream(path) << "second\n";
+      exchange.answer(200, list_of(5, {"a"}));
       return;
     }
     exchange.begin_stream();

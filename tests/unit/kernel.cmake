@@ -11,4 +11,5 @@ headgate_test(packet_test unit
   SOURCES packet_test.cc ${PROJECT_SOURCE_DIR}/tests/support/frames.cc)
 target_include_directories(packet_test PRIVATE ${PROJECT_SOURCE_DIR}/bpf)
 headgate_test(storm_test unit SOURCES storm_test.cc LIBS headgate_decision)
+headgate_test(state_events_test unit SOURCES state_events_test.cc LIBS headgate_agent)
 headgate_test(request_routes_test unit SOURCES request_routes_test.cc LIBS headgate_agent)

@@ -91,8 +91,8 @@ const std::vector<Wrapped> kWrapped = {
     // doctor asks the kernel itself what it can do, with nothing of ours in between.
     {"bpf/", {"agent/dataplane", "agent/hooks", "agent/cli/doctor_facts.cc"}},
     {"nlohmann/",
-     {"agent/base", "agent/config", "agent/targets/pod_list.cc", "agent/web", "agent/cli",
-      "agent"}},
+     {"agent/base", "agent/config", "agent/targets/pod_list.cc", "agent/targets/kube_events.cc",
+      "agent/web", "agent/cli", "agent"}},
 };
 
 /// Headers that bring files, clocks of the machine, chance, threads or sockets.

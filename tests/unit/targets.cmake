@@ -5,3 +5,6 @@ headgate_test(pods_test unit
 headgate_test(api_server_test unit
   SOURCES api_server_test.cc
   LIBS headgate_targets headgate_test_support fmt::fmt rapidcheck)
+headgate_test(kube_events_test unit
+  SOURCES kube_events_test.cc
+  LIBS headgate_targets headgate_test_support fmt::fmt nlohmann_json::nlohmann_json)
