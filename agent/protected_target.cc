@@ -20,6 +20,7 @@
 #include "agent/decision/lives.h"
 #include "agent/request_routes.h"
 #include "agent/strategies/registry.h"
+#include "agent/targets/locate_pods.h"
 #include "agent/version.h"
 
 namespace headgate {
@@ -111,9 +112,8 @@ Result<std::unique_ptr<ProtectedTarget>> ProtectedTarget::open(const Config& con
                                                                const Located& located,
                                                                const Shared& shared, Instant now) {
   std::unique_ptr<ProtectedTarget> out(new ProtectedTarget(config, target, located, shared));
-  auto sampler = CgroupSampler::open(
-      shared.hierarchy, located.cgroup_path,
-      CapacityOverride{target.capacity.cpu_cores, target.capacity.memory_bytes});
+  auto sampler = CgroupSampler::open(shared.hierarchy, located.cgroup_path,
+                                     capacity_of(target.capacity, located));
   if (!sampler) {
     return tl::unexpected<Error>(sampler.error());
   }

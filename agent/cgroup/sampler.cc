@@ -437,6 +437,9 @@ class Sampler final : public CgroupSampler {
     if (capacity_.cpu_cores) {
       cores = *capacity_.cpu_cores;
       source = LimitSource::kConfig;
+    } else if (cores.reason == Unknown::kNoLimit && capacity_.cpu_cores_by_request) {
+      cores = *capacity_.cpu_cores_by_request;
+      source = LimitSource::kRequest;
     }
   }
 
@@ -451,6 +454,9 @@ class Sampler final : public CgroupSampler {
     if (capacity_.memory_bytes) {
       bytes = *capacity_.memory_bytes;
       source = LimitSource::kConfig;
+    } else if (bytes.reason == Unknown::kNoLimit && capacity_.memory_bytes_by_request) {
+      bytes = *capacity_.memory_bytes_by_request;
+      source = LimitSource::kRequest;
     }
   }
 

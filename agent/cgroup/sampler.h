@@ -15,10 +15,13 @@
 
 namespace headgate {
 
-/// What the operator wrote over what the kernel says, and the pod's request (Kubernetes).
+/// What the operator wrote over what the kernel says, and what stands in where that says "no
+/// limit".
 struct CapacityOverride {
   std::optional<double> cpu_cores;
   std::optional<std::uint64_t> memory_bytes;
+  std::optional<double> cpu_cores_by_request;
+  std::optional<std::uint64_t> memory_bytes_by_request;
 };
 
 /// One file as it was read, for `explain`: nothing is hidden between the raw text and the number.

@@ -68,7 +68,7 @@ bool says_where(std::string_view target) { return target.find(':') != std::strin
 
 struct Found {
   Match match;
-  CapacityOverride capacity;
+  CapacityConfig capacity;
   std::vector<PodPort> ports;
 };
 
@@ -80,7 +80,7 @@ Result<Found> find_configured(const ExplainOptions& options,
   std::string names;
   for (const TargetConfig& target : loaded.config.targets) {
     if (target.name == options.target) {
-      Found found{target.match, {target.capacity.cpu_cores, target.capacity.memory_bytes}, {}};
+      Found found{target.match, target.capacity, {}};
       for (const EndpointConfig& endpoint : target.endpoints) {
         found.ports.push_back({endpoint.protocol == Protocol::kUdp, endpoint.port});
       }
@@ -183,9 +183,10 @@ void add_paths(const Hierarchy& hierarchy, const std::string& cgroup_path,
 }
 
 Result<cli::Explanation> explain_one(const ExplainOptions& options, const Hierarchy& hierarchy,
-                                     const Located& located, const CapacityOverride& capacity,
+                                     const Located& located, const CapacityConfig& capacity,
                                      const Agent& agent) {
-  auto sampler = CgroupSampler::open(hierarchy, located.cgroup_path, capacity);
+  auto sampler =
+      CgroupSampler::open(hierarchy, located.cgroup_path, capacity_of(capacity, located));
   if (!sampler) {
     return tl::unexpected<Error>(sampler.error());
   }

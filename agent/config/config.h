@@ -55,6 +55,7 @@ using Match = std::variant<MatchPods, MatchUnit, MatchCgroup, MatchProcess>;
 struct CapacityConfig {
   std::optional<double> cpu_cores;  ///< empty = auto
   std::optional<std::uint64_t> memory_bytes;
+  double request_factor = 0;  ///< of a pod's requests, where nothing limits it; 0 = off
   bool operator==(const CapacityConfig&) const = default;
 };
 

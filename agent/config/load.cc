@@ -272,6 +272,7 @@ void ConfigReader::read_capacity(const Map& target, CapacityConfig& out) {
   if (const auto v = reader_.value(*map, "memory"); v && v->text.empty()) {
     out.memory_bytes = v->integer;
   }
+  reader_.number(*map, "request_factor", out.request_factor);
 }
 
 void ConfigReader::read_memory(const Map& target, MemoryConfig& out) {

@@ -195,6 +195,7 @@ Tree tree_of(const TargetConfig& target) {
   capacity.put("memory", target.capacity.memory_bytes
                              ? Tree::raw(format_size(*target.capacity.memory_bytes))
                              : Tree::raw("auto"));
+  capacity.put("request_factor", number(target.capacity.request_factor));
   out.put("capacity", std::move(capacity));
   if (target.mode) {
     out.put("mode", text(to_string(*target.mode)));

@@ -102,6 +102,13 @@ constexpr std::array kCapacityFields{
           .minimum = 1 << 20,
           .maximum = 1ULL << 50U,
           .words = kAuto},
+    Field{.key = "request_factor",
+          .shape = Shape::kNumber,
+          .doc = "Where auto finds no limit: so many times what the pod's container requests. 0: "
+                 "nothing, the host's cores are not its own.",
+          .fallback = "0",
+          .minimum = 0,
+          .maximum = 100},
 };
 constexpr std::array kMemoryFields{
     Field{.key = "shed",

@@ -25,6 +25,8 @@ struct Located {
     std::string name;
     std::string uid;
     std::string container;  ///< its name, else its id
+    std::optional<double> cpu_request_cores{};
+    std::optional<std::uint64_t> memory_request_bytes{};
   };
   struct Netns {
     std::uint32_t inode = 0;

@@ -35,6 +35,15 @@ std::string describe(const MatchPods& match) {
   return out;
 }
 
+void add_requests(const Pod& pod, Located::Pod& out) {
+  for (const PodContainer& container : pod.containers) {
+    if (container.name == out.container) {
+      out.cpu_request_cores = container.cpu_request_cores;
+      out.memory_request_bytes = container.memory_request_bytes;
+    }
+  }
+}
+
 std::string names(const std::vector<std::string>& all) {
   return all.empty() ? "none" : fmt::format("{}", fmt::join(all, ", "));
 }
@@ -126,6 +135,7 @@ void PodLocator::find_pod(const Query& query, const Pod& pod, Instant now, PodsF
       return;
     }
     located->pod = Located::Pod{pod.namespace_name, pod.name, pod.uid, container->name};
+    add_requests(pod, *located->pod);
     located->warnings.insert(located->warnings.end(), choice.warnings.begin(),
                              choice.warnings.end());
     out.fresh.push_back(std::move(*located));
@@ -288,6 +298,21 @@ PodLocator::Choice PodLocator::choose(const Query& query, const Pod& pod,
     }
     out.problem = fmt::format("{}: none of its containers ({}) listens on {} yet", title(pod),
                               names(stay), names(ports));
+  }
+  return out;
+}
+
+CapacityOverride capacity_of(const CapacityConfig& config, const Located& located) {
+  CapacityOverride out{config.cpu_cores, config.memory_bytes, {}, {}};
+  if (!located.pod || config.request_factor <= 0) {
+    return out;
+  }
+  if (const auto& cores = located.pod->cpu_request_cores; cores && *cores > 0) {
+    out.cpu_cores_by_request = config.request_factor * *cores;
+  }
+  if (const auto& bytes = located.pod->memory_request_bytes; bytes && *bytes > 0) {
+    out.memory_bytes_by_request =
+        static_cast<std::uint64_t>(config.request_factor * static_cast<double>(*bytes));
   }
   return out;
 }

@@ -9,6 +9,7 @@
 
 #include "headgate/clock.h"
 
+#include "agent/cgroup/sampler.h"
 #include "agent/config/config.h"
 #include "agent/targets/locate.h"
 #include "agent/targets/pod_cgroup.h"
@@ -69,6 +70,9 @@ class PodLocator {
   std::vector<PodRoot> roots_;
   Instant roots_at_{};
 };
+
+/// What stands over or in for the limits of a target that was found.
+[[nodiscard]] CapacityOverride capacity_of(const CapacityConfig& config, const Located& located);
 
 /// The pod is known, and `match` does not mean it (any more): its labels have changed, or it has
 /// opted out.

@@ -476,6 +476,43 @@ TEST(Sampler, A34_NoLimitAnywhereIsSaidAndTheHostsCoresAreNotTaken) {  // automa
   EXPECT_EQ(set.memory_source, LimitSource::kConfig);
 }
 
+TEST(Sampler, A34_WhatThePodRequestsStandsInWhereNothingLimitsAndNowhereElse) {
+  FakeCgroupTree tree;
+  tree.v2()
+      .write("cpuset.cpus.effective", "0-63\n")
+      .write("kubepods/cpu.max", "max 100000\n")
+      .write("kubepods/memory.max", "max\n")
+      .write("kubepods/pod/cpu.max", "max 100000\n")
+      .write("kubepods/pod/memory.max", "max\n")
+      .write("kubepods/pod/cpuset.cpus.effective", "0-63\n");
+  CapacityOverride requested;
+  requested.cpu_cores_by_request = 0.5;
+  requested.memory_bytes_by_request = 256ULL << 20;
+  auto limits = open(tree, "/kubepods/pod", requested)->sample(at({})).limits;
+  EXPECT_EQ(limits.cpu_cores.value, 0.5);
+  EXPECT_EQ(limits.cpu_source, LimitSource::kRequest);
+  EXPECT_EQ(limits.memory_bytes.value, 256ULL << 20);
+  EXPECT_EQ(limits.memory_source, LimitSource::kRequest);
+
+  requested.cpu_cores = 3;  // the configuration stands over it
+  limits = open(tree, "/kubepods/pod", requested)->sample(at({})).limits;
+  EXPECT_EQ(limits.cpu_cores.value, 3);
+  EXPECT_EQ(limits.cpu_source, LimitSource::kConfig);
+
+  requested.cpu_cores.reset();  // and so does a limit, of an ancestor too
+  tree.write("kubepods/cpu.max", "400000 100000\n")
+      .write("kubepods/pod/memory.max", "1073741824\n");
+  limits = open(tree, "/kubepods/pod", requested)->sample(at({})).limits;
+  EXPECT_EQ(limits.cpu_cores.value, 4);
+  EXPECT_EQ(limits.cpu_source, LimitSource::kAncestor);
+  EXPECT_EQ(limits.memory_bytes.value, 1ULL << 30);
+
+  tree.write("kubepods/cpu.max", "garbage\n");  // what cannot be read is no missing limit
+  limits = open(tree, "/kubepods/pod", requested)->sample(at({})).limits;
+  EXPECT_FALSE(limits.cpu_cores.known());
+  EXPECT_EQ(limits.cpu_source, LimitSource::kUnlimited);
+}
+
 TEST(Sampler, A35_AFileThatCannotBeReadLeavesNoOldValueBehind) {
   V2 v2;
   const auto sampler = open(v2.tree, "/a");

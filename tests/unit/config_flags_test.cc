@@ -167,6 +167,7 @@ targets:
     capacity:
       cpu: auto
       memory: auto
+      request_factor: 0
     strategy:
       name: adaptive
       drain: 200ms

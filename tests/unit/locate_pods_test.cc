@@ -104,6 +104,26 @@ TEST(LocatePods, FindsTheContainerOfAPodByItsIds) {
   EXPECT_EQ(found.missing, "");
 }
 
+TEST(LocatePods, A34_WhatItsContainerRequestsIsToldAndTakenTimesTheFactor) {
+  Node node;
+  node.process("/kubepods/burstable/pod" + kUid + "/" + id('a'));
+  Pod one = pod(kUid, "otc-0", {{"otc", 'a'}});
+  one.containers[0].cpu_request_cores = 0.2;
+  one.containers[0].memory_request_bytes = 100U << 20;
+  node.pods.put(one);
+  const auto found = node.find({.namespaces = {"obs"}, .selector = "app=otel"});
+  ASSERT_THAT(found.fresh, SizeIs(1)) << found.missing;
+  CapacityConfig config;
+  EXPECT_FALSE(capacity_of(config, found.fresh[0]).cpu_cores_by_request) << "off by default";
+  config.request_factor = 2.5;
+  config.memory_bytes = 7;
+  const CapacityOverride capacity = capacity_of(config, found.fresh[0]);
+  EXPECT_DOUBLE_EQ(capacity.cpu_cores_by_request.value_or(0), 0.5);
+  EXPECT_EQ(capacity.memory_bytes_by_request, 250U << 20);
+  EXPECT_EQ(capacity.memory_bytes, 7U);
+  EXPECT_FALSE(capacity.cpu_cores);
+}
+
 // https://github.com/containerd/nri/issues/227
 TEST(LocatePods, B09_WhateverThePrefixIs) {
   const std::string underscored = "4a163a05_439d_484b_8e53_2968bc15824f";
