@@ -35,6 +35,8 @@ constexpr Duration kLookForAbsent = milliseconds(500);
 constexpr Duration kLookForMore = std::chrono::seconds(10);
 /// New instances that one target of the configuration gets in one tick, at most.
 constexpr std::size_t kMostAtOnce = 16;
+/// Of instances that have gone: pods whose container may be started again.
+constexpr std::size_t kMostLearned = 64;
 constexpr Duration kOrphansAfterStart = std::chrono::seconds(10);
 constexpr Duration kOrphansEvery = std::chrono::seconds(60);
 
@@ -105,6 +107,12 @@ Result<std::unique_ptr<NodeAddresses>> open_node_addresses(const Locator& locato
     return tl::unexpected<Error>(opened.error());
   }
   return out;
+}
+
+/// Where a program runs whatever the identity of its cgroup: the container of a pod by its name,
+/// else the path.
+std::string place_of(const Located& located) {
+  return located.pod ? located.pod->uid + "/" + located.pod->container : located.cgroup_path;
 }
 
 std::uint64_t read_counter(int fd) {
@@ -221,6 +229,7 @@ void Agent::drop_gone() {
     const auto gone = std::remove_if(instances.begin(), instances.end(), [&](const auto& instance) {
       if (instance->gone()) {
         log::info("target gone", {{"target", configured.config.name}});
+        keep_learned(configured, *instance);
       }
       return instance->gone();
     });
@@ -313,6 +322,35 @@ void Agent::look_for_pods(Configured& configured, const Shared& shared, Instant 
   }
 }
 
+/// The one before may still be there: runtimes make a container before the last of the other's
+/// cgroup has gone.
+void Agent::go_on_from_learned(const Configured& configured, ProtectedTarget& fresh) {
+  const std::string where = place_of(fresh.located());
+  for (const auto& instance : configured.instances) {
+    if (place_of(instance->located()) == where) {
+      fresh.go_on_from(instance->learned());
+      return;
+    }
+  }
+  for (const auto& learned : configured.learned) {
+    if (learned.where == where) {
+      fresh.go_on_from(learned.bytes);
+    }
+  }
+}
+
+void Agent::keep_learned(Configured& configured, const ProtectedTarget& gone) {
+  auto& all = configured.learned;
+  const std::string where = place_of(gone.located());
+  all.erase(std::remove_if(all.begin(), all.end(),
+                           [&](const auto& learned) { return learned.where == where; }),
+            all.end());
+  all.push_back({where, gone.learned()});
+  if (all.size() > kMostLearned) {
+    all.erase(all.begin());
+  }
+}
+
 /// A pod may be matched by several targets of the configuration; a port of it belongs to the first.
 const Agent::Configured* Agent::holder_of(const Located& found, const Configured& besides) const {
   const auto shares_port = [&](const EndpointConfig& mine) {
@@ -362,6 +400,7 @@ void Agent::open_found(Configured& configured, const Located& found, const Share
     log::info("target found", {{"target", configured.config.name}, {"cgroup", found.cgroup_path}});
   }
   (*opened)->set_stagger(static_cast<unsigned>(found.cgroup_id % 10));
+  go_on_from_learned(configured, **opened);
   configured.instances.push_back(std::move(*opened));
 }
 
@@ -576,6 +615,11 @@ void Agent::apply(Config config, Instant now) {
   for (const TargetConfig& target : options_.config.targets) {
     Configured configured;
     configured.config = target;
+    for (Configured& before : old) {
+      if (before.config.name == target.name) {
+        configured.learned = std::move(before.learned);
+      }
+    }
     targets_.push_back(std::move(configured));
   }
   open_pods();

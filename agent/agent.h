@@ -92,6 +92,13 @@ class Agent final : public SnapshotSource {
     std::string absent_why;
     Instant looked_at{};
     bool incomplete = false;  ///< there is more to be found, soon
+    /// What instances that have gone had learned, by where they were: containers and services that
+    /// are started again have a cgroup of another identity.
+    struct Learned {
+      std::string where;
+      std::vector<std::byte> bytes;
+    };
+    std::vector<Learned> learned;
   };
 
   explicit Agent(AgentOptions options, Hierarchy hierarchy);
@@ -105,6 +112,8 @@ class Agent final : public SnapshotSource {
   void look_for_pods(Configured& configured, const Shared& shared, Instant now);
   void open_found(Configured& configured, const Located& found, const Shared& shared, Instant now);
   [[nodiscard]] const Configured* holder_of(const Located& found, const Configured& besides) const;
+  static void go_on_from_learned(const Configured& configured, ProtectedTarget& fresh);
+  static void keep_learned(Configured& configured, const ProtectedTarget& gone);
   void note_absent(Configured& configured, const std::string& why);
   [[nodiscard]] bool pods_changed(Instant now);
   void open_pods();

@@ -331,7 +331,9 @@ void ProtectedTarget::decide(Instant now, const Signals& signals) {
       live_bytes(shared_.maps.target_state(slot_), shared_.maps.target_policy(slot_).live_base);
   largest_request_seen_ = largest_request_bytes();
   restarted_ = serving_.has_ended();
-  if (restarted_) {
+  if (std::exchange(began_again_, false)) {
+    restarted_ = true;
+  } else if (restarted_) {
     ++restarts_;
     opened_at_ = now;  // another one comes up: look often
     look_again_at(now);
@@ -1249,6 +1251,16 @@ void ProtectedTarget::restore_model() {
       bytes.size() > SignalDeriver::kModelBytes) {
     strategy_->restore(bytes.subspan(SignalDeriver::kModelBytes));
   }
+}
+
+std::vector<std::byte> ProtectedTarget::learned() const {
+  std::vector<std::byte> out(HEADGATE_MODEL_BYTES);
+  out.resize(strategy_->save(out));
+  return out;
+}
+
+void ProtectedTarget::go_on_from(std::span<const std::byte> learned) {
+  began_again_ = !learned.empty() && strategy_->restore(learned);
 }
 
 void ProtectedTarget::inherit(const ProtectedTarget& old) {

@@ -95,6 +95,10 @@ class ProtectedTarget {
   void begin(Instant now, std::uint32_t generation);
   /// A reload opens targets anew over the old slots: what was learned goes over.
   void inherit(const ProtectedTarget& old);
+  /// What it has learned about its program; empty = nothing yet.
+  [[nodiscard]] std::vector<std::byte> learned() const;
+  /// The same program runs again in another cgroup: what one before has learned. Right after open.
+  void go_on_from(std::span<const std::byte> learned);
 
   /// The agent ends and its pins stay: the destructor gives nothing back.
   void leave_in_force() { claimed_ = false; }
@@ -246,6 +250,7 @@ class ProtectedTarget {
   std::uint64_t largest_request_seen_ = 0;
   ServingProcess serving_;
   bool restarted_ = false;      ///< seen in the last tick
+  bool began_again_ = false;    ///< go_on_from(), and no tick since
   std::uint64_t restarts_ = 0;  ///< seen since the target was opened
   bool had_no_room_ = false;    ///< for some attempt since the tick before
   BlastRadius blast_radius_;
