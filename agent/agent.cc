@@ -194,7 +194,7 @@ void Agent::discover(Instant now) {
   discover_at_ = now + kLookForMore;
   const Shared shared{hierarchy_, locator_,        *maps_, *gate_, *connections_,    *payload_,
                       *requests_, *node_connects_, *tc_,   *xdp_,  addresses_.get(), machine_cpus_,
-                      load1_,     listeners_,      rests_, looks_};
+                      load1_,     listeners_,      rests_, looks_, events_.get()};
   if (someone_gone_) {
     drop_gone();
   }
@@ -433,6 +433,18 @@ void Agent::open_pods() {
   degrade("pods are not known by name: " + pods_problem_);
 }
 
+/// Where there is no API server, nobody is told, which is no fault.
+void Agent::open_events() {
+  if (!options_.open_events) {
+    return;
+  }
+  if (auto opened = options_.open_events(); opened) {
+    events_ = std::move(*opened);
+  } else {
+    log::debug("no Events are sent", {{"reason", opened.error().message}});
+  }
+}
+
 void Agent::once_a_second(Instant now) {
   machine_cpus_ = machine_cpus();
   std::array<char, 128> buffer{};
@@ -584,6 +596,7 @@ Result<> Agent::start_kernel_side(Instant now) {
   if (maps_->off()) {
     log::warn("the kill switch is on: everything is admitted until `headgate on`");
   }
+  open_events();
   apply(options_.config, now);
   return {};
 }
@@ -865,7 +878,15 @@ tl::unexpected<Error> Agent::keep_last_good(const std::string& why) {
   reload_error_ = why;
   log::error("the configuration cannot be used; the last good one stays in force",
              {{"file", options_.config_file}, {"reason", why}});
+  tell_of_config();
   return fail(why);
+}
+
+void Agent::tell_of_config() {
+  if (events_ != nullptr) {
+    events_->tell_of_own_pod(
+        config_event(reload_error_, options_.config_file, 1000 * unix_ms_now()));
+  }
 }
 
 /// A new configuration, or the reason why the last good one stays.
@@ -885,6 +906,7 @@ Result<> Agent::take_over_config(LoadedConfig loaded) {
   reload_ok_unix_s_ = unix_ms_now() / 1000;
   log::info("configuration reloaded",
             {{"file", options_.config_file}, {"hash", fmt::format("{:016x}", loaded.config.hash)}});
+  tell_of_config();
   if (standby_) {
     options_.config = std::move(loaded.config);
   } else {
@@ -1033,6 +1055,9 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
   out->tick_lag_seconds_sum = tick_lag_seconds_;
   if (pods_ != nullptr) {
     out->pods = pods_->status(now);
+  }
+  if (events_ != nullptr) {
+    out->events = events_->status();
   }
   const OwnUsage usage = own_usage();
   out->agent_cpu_seconds = usage.cpu_seconds;

@@ -29,6 +29,7 @@
 #include "agent/hooks/xdp.h"
 #include "agent/protected_target.h"
 #include "agent/snapshot.h"
+#include "agent/targets/kube_events.h"
 #include "agent/targets/locate.h"
 #include "agent/targets/locate_pods.h"
 #include "agent/targets/pod_source.h"
@@ -49,6 +50,9 @@ struct AgentOptions {
   /// Opens who tells of this node's pods; called when the configuration matches pods for the first
   /// time.
   std::function<Result<std::unique_ptr<PodSource>>()> open_pods;
+  /// Opens who tells the API server what happens to pods; nullptr: nobody is to. Called once, by
+  /// the active agent.
+  std::function<Result<std::unique_ptr<KubeEvents>>()> open_events;
 };
 
 /// The agent: one loop on one thread. START READING AT tick().
@@ -117,6 +121,7 @@ class Agent final : public SnapshotSource {
   void note_absent(Configured& configured, const std::string& why);
   [[nodiscard]] bool pods_changed(Instant now);
   void open_pods();
+  void open_events();
   void once_a_second(Instant now);
   void exempt_node_addresses();
   void collect_orphans(Instant now);
@@ -127,6 +132,7 @@ class Agent final : public SnapshotSource {
   [[nodiscard]] Result<> reload_file();
   [[nodiscard]] Result<> take_over_config(LoadedConfig loaded);
   tl::unexpected<Error> keep_last_good(const std::string& why);
+  void tell_of_config();
   void apply(Config config, Instant now);
   void dump();
   void leave();
@@ -144,7 +150,8 @@ class Agent final : public SnapshotSource {
   std::string pods_problem_;           ///< why nobody does
   std::uint64_t pods_generation_ = 0;  ///< of what was looked at last
   Instant pods_looked_at_{};
-  std::size_t pods_at_once_ = 0;  ///< new instances that a target gets in one tick, at most
+  std::unique_ptr<KubeEvents> events_;  ///< nullptr: nobody is told
+  std::size_t pods_at_once_ = 0;        ///< new instances that a target gets in one tick, at most
   PinDirectory pins_;
   std::unique_ptr<ConfigWatcher> watcher_;
   bool standby_ = true;

@@ -297,7 +297,7 @@ bool ProtectedTarget::tick(Instant now, std::int64_t unix_ms, std::uint32_t gene
   const Signals& signals = deriver_.update(sample_, lease_, shared_.machine_cpus, shared_.load1);
   decide(now, signals);
   publish(now, generation);
-  remember(before, unix_ms);
+  remember(before, unix_ms, now);
   record_tick();
   if (now - refreshed_at_ >= kRefreshEvery) {
     refreshed_at_ = now;
@@ -740,7 +740,7 @@ void ProtectedTarget::publish_requests(const Endpoint& endpoint, PolicyContext c
             : make_endpoint_policy(EndpointDecision{}, nothing, context));
 }
 
-void ProtectedTarget::remember(State before, std::int64_t unix_ms) {
+void ProtectedTarget::remember(State before, std::int64_t unix_ms, Instant now) {
   if (decision_.state == before && !transitions_.empty()) {
     return;
   }
@@ -766,6 +766,7 @@ void ProtectedTarget::remember(State before, std::int64_t unix_ms) {
                       {"cpu_fast", text(transition.cpu_fast)},
                       {"cpu_slow", text(transition.cpu_slow)},
                       {"memory", text(transition.memory)}});
+  state_events_.changed(now);
   transitions_.push_back(std::move(transition));
   if (transitions_.size() > kTransitionsKept) {
     transitions_.pop_front();
@@ -788,6 +789,21 @@ void ProtectedTarget::refresh(Instant now) {
   }
   watch_storms(now);
   mark_second(now);
+  if (state_events_.due(now)) {
+    tell_state(now);
+  }
+}
+
+void ProtectedTarget::tell_state(Instant now) {
+  if (shared_.events == nullptr || !located_.pod || located_.pod->name.empty()) {
+    return;
+  }
+  const std::int64_t unix_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                                   std::chrono::system_clock::now().time_since_epoch())
+                                   .count();
+  if (auto event = state_events_.make(snapshot(now), now, unix_us)) {
+    shared_.events->tell(config_.name + " " + located_.pod->uid, std::move(*event));
+  }
 }
 
 /// Only where silence can be had: storm mode without it would change nothing.
@@ -1266,6 +1282,7 @@ void ProtectedTarget::go_on_from(std::span<const std::byte> learned) {
 void ProtectedTarget::inherit(const ProtectedTarget& old) {
   deriver_ = old.deriver_;
   transitions_ = old.transitions_;
+  state_events_ = old.state_events_;
   if (old.config_.strategy.name == config_.strategy.name) {
     std::array<std::byte, HEADGATE_MODEL_BYTES> bytes{};
     const std::size_t used = old.strategy_->save(bytes);

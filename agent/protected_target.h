@@ -39,6 +39,8 @@
 #include "agent/rest.h"
 #include "agent/signals/signals.h"
 #include "agent/snapshot.h"
+#include "agent/state_events.h"
+#include "agent/targets/kube_events.h"
 #include "agent/targets/locate.h"
 #include "agent/targets/serving_process.h"
 
@@ -62,6 +64,7 @@ struct Shared {
   ListenerTable& listeners;
   std::span<Rest> rests;     ///< by target slot
   std::span<Instant> looks;  ///< by target slot: when it wants look() next
+  KubeEvents* events;        ///< nullptr: nobody is told
 };
 
 /// One living instance of a target of the configuration, from its cgroup to its policies in the
@@ -194,7 +197,8 @@ class ProtectedTarget {
   [[nodiscard]] static std::string shown_name(const Endpoint& endpoint);
   void snapshot_port(const Endpoint& endpoint, EndpointSnapshot& out) const;
   void snapshot_requests(const Endpoint& endpoint, EndpointSnapshot& out) const;
-  void remember(State before, std::int64_t unix_ms);
+  void remember(State before, std::int64_t unix_ms, Instant now);
+  void tell_state(Instant now);
   void restore_model();
   [[nodiscard]] headgate_model save_model() const;
 
@@ -268,6 +272,7 @@ class ProtectedTarget {
   Instant second_ago_at_{};
   Instant last_second_at_{};
   std::deque<Transition> transitions_;
+  StateEvents state_events_;
   std::vector<std::string> warnings_;
 };
 

@@ -94,6 +94,9 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   // A first look by flags leaves nothing behind.
   agent_options.purge_on_exit = options.on_exit == OnExit::kPurge || from_flags;
   agent_options.open_pods = [&options] { return open_pods(options.kubernetes); };
+  if (options.events) {
+    agent_options.open_events = [&options] { return open_events(options.kubernetes); };
+  }
   std::unique_ptr<ControlServer> control;
   std::function<void()> start_control;
   agent_options.on_active = [&start_control] { start_control(); };

@@ -371,6 +371,7 @@ Result<Command> parse_run(Arguments arguments, const Environment& environment) {
   std::string format;
   std::string on_exit;
   bool no_wait = false;
+  bool no_events = false;
   Parser parser(kRun, arguments, environment);
   parser.text("config", &o.config_path, std::string(kDefaultConfigPath), "FILE",
               "the configuration");
@@ -391,6 +392,8 @@ Result<Command> parse_run(Arguments arguments, const Environment& environment) {
               "leave: maps and links stay, the lease opens the gate, the next agent adopts them; "
               "purge: they are removed");
   parser.kubernetes(&o.kubernetes);
+  parser.boolean("kubernetes.no-events", &no_events,
+                 "do not tell the API server by Events what happens to pods");
   parser.boolean("no-wait", &no_wait, "fail where another agent runs, instead of standing by");
   parser.socket(&o.socket_path);
   auto done = parser.parse();
@@ -398,6 +401,7 @@ Result<Command> parse_run(Arguments arguments, const Environment& environment) {
   if (*done) return Command(std::move(**done));
 
   o.wait = !no_wait;
+  o.events = !no_events;
   const auto parsed_level = log::parse_level(level);
   if (!parsed_level) return parser.error("--log.level: " + parsed_level.error().message);
   o.log_level = *parsed_level;

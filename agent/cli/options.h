@@ -48,7 +48,8 @@ struct RunOptions {
   std::string cgroup_root;
   std::string proc_root;
   OnExit on_exit = OnExit::kLeave;
-  bool wait = true;  ///< wait in standby while another agent runs
+  bool wait = true;    ///< wait in standby while another agent runs
+  bool events = true;  ///< tell the API server what happens to pods
   KubernetesOptions kubernetes;
   std::string socket_path;
 };
