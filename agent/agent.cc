@@ -13,6 +13,7 @@
 #include <array>
 #include <cerrno>
 #include <future>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -546,9 +547,17 @@ void Agent::degrade(const std::string& text) {
   }
 }
 
+Result<bool> Agent::try_lock() {
+  auto locked = pins_.try_lock();
+  if (locked && !*locked && options_.wait_for_lock) {
+    pins_.stand_in_line();
+  }
+  return locked;
+}
+
 /// The lock of the node: false = another agent has it, and we stand by.
 Result<bool> Agent::take_over() {
-  auto locked = pins_.try_lock();
+  auto locked = try_lock();
   if (!locked || !*locked) {
     return locked;
   }
@@ -720,13 +729,37 @@ void Agent::dump() {
   }
 }
 
+/// Both agents of an update may be told to end at once: who has the lock then leaves everything to
+/// the one that stands by. It ends, too, and takes everything away, if nobody else does.
+void Agent::leave_standby() {
+  constexpr Duration kLongest = milliseconds(500);
+  constexpr Duration kStep = milliseconds(20);
+  pins_.leave_line();
+  const Instant end = monotonic_now() + kLongest;
+  while (options_.purge_unless_awaited && monotonic_now() < end) {
+    if (const auto locked = pins_.try_lock(); !locked || *locked) {
+      options_.config.mode = Mode::kOff;
+      if (locked && !pins_.somebody_waits() && start_kernel_side(monotonic_now())) {
+        stop_kernel_side();
+        log::info("purged");
+      }
+      return;
+    }
+    std::this_thread::sleep_for(kStep);
+  }
+}
+
 /// The last thing: leave = renew the leases once more, so that a restart within a lease finds the
 /// gate as it was; purge = take everything out of the kernel.
 void Agent::leave() {
-  if (standby_ || maps_ == nullptr) {
+  if (standby_) {
+    leave_standby();
     return;
   }
-  if (options_.purge_on_exit) {
+  if (maps_ == nullptr) {
+    return;
+  }
+  if (options_.purge_on_exit || (options_.purge_unless_awaited && !pins_.somebody_waits())) {
     stop_kernel_side();
     log::info("purged");
     return;

@@ -46,7 +46,8 @@ struct AgentOptions {
   bool wait_for_lock = true;  ///< false: another agent on the node is an error
   /// Called on the loop when this agent has become the active one of the node.
   std::function<void()> on_active;
-  bool purge_on_exit = false;  ///< --on-exit=purge
+  bool purge_on_exit = false;         ///< --on-exit=purge
+  bool purge_unless_awaited = false;  ///< --on-exit=handover
   /// Opens who tells of this node's pods; called when the configuration matches pods for the first
   /// time.
   std::function<Result<std::unique_ptr<PodSource>>()> open_pods;
@@ -74,7 +75,7 @@ class Agent final : public SnapshotSource {
 
   /// Takes the node's lock, if it is free, before run() does: true = this agent has it and will be
   /// the active one. Call before run() only.
-  [[nodiscard]] Result<bool> try_lock() { return pins_.try_lock(); }
+  [[nodiscard]] Result<bool> try_lock();
 
   // -- for other threads
   [[nodiscard]] SnapshotPtr snapshot() override;
@@ -136,6 +137,7 @@ class Agent final : public SnapshotSource {
   void apply(Config config, Instant now);
   void dump();
   void leave();
+  void leave_standby();
   [[nodiscard]] Result<> on_loop(std::function<Result<>()> work);
   void run_posted();
   [[nodiscard]] SnapshotPtr make_snapshot(Instant now);

@@ -93,6 +93,7 @@ int run_agent(const RunOptions& options, std::ostream& out, std::ostream& err) {
   agent_options.wait_for_lock = options.wait;
   // A first look by flags leaves nothing behind.
   agent_options.purge_on_exit = options.on_exit == OnExit::kPurge || from_flags;
+  agent_options.purge_unless_awaited = options.on_exit == OnExit::kHandover;
   agent_options.open_pods = [&options] { return open_pods(options.kubernetes); };
   if (options.events) {
     agent_options.open_events = [&options] { return open_events(options.kubernetes); };

@@ -388,9 +388,11 @@ Result<Command> parse_run(Arguments arguments, const Environment& environment) {
   parser.text("log.format", &format, "text", "FORMAT", "text or json");
   parser.pin_root(&o.pin_root);
   parser.roots(&o.cgroup_root, &o.proc_root);
-  parser.text("on-exit", &on_exit, "leave", "WHAT",
-              "leave: maps and links stay, the lease opens the gate, the next agent adopts them; "
-              "purge: they are removed");
+  parser.text(
+      "on-exit", &on_exit, "leave", "WHAT",
+      "leave: maps and links stay, the lease opens the gate, the next agent adopts them; "
+      "purge: they are removed; handover: left where another agent stands by to adopt them, "
+      "else removed");
   parser.kubernetes(&o.kubernetes);
   parser.boolean("kubernetes.no-events", &no_events,
                  "do not tell the API server by Events what happens to pods");
@@ -408,10 +410,13 @@ Result<Command> parse_run(Arguments arguments, const Environment& environment) {
   const auto parsed_format = log::parse_format(format);
   if (!parsed_format) return parser.error("--log.format: " + parsed_format.error().message);
   o.log_format = *parsed_format;
-  if (on_exit != "leave" && on_exit != "purge") {
-    return parser.error(fmt::format("--on-exit: '{}' is not one of leave, purge", on_exit));
+  if (on_exit != "leave" && on_exit != "purge" && on_exit != "handover") {
+    return parser.error(
+        fmt::format("--on-exit: '{}' is not one of leave, purge, handover", on_exit));
   }
-  o.on_exit = on_exit == "purge" ? OnExit::kPurge : OnExit::kLeave;
+  o.on_exit = on_exit == "purge"      ? OnExit::kPurge
+              : on_exit == "handover" ? OnExit::kHandover
+                                      : OnExit::kLeave;
   if (o.web_listen_address == "none") {
     o.web_listen_address.clear();
   } else {

@@ -23,8 +23,9 @@ inline constexpr std::string_view kDefaultConfigPath = "/etc/headgate/headgate.y
 
 /// What happens to maps and links in the kernel when the agent ends in order.
 enum class OnExit : std::uint8_t {
-  kLeave,  ///< they stay, the lease opens the gate, the next agent adopts them
-  kPurge,  ///< they go
+  kLeave,     ///< they stay, the lease opens the gate, the next agent adopts them
+  kPurge,     ///< they go
+  kHandover,  ///< they stay where another agent stands by to adopt them, else they go
 };
 
 /// Who tells of this node's pods.

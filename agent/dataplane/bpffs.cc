@@ -83,14 +83,9 @@ PinDirectory PinDirectory::prepare(const std::string& root) {
       return out;
     }
   }
-  std::error_code ec;
-  for (const std::string& sub : {std::string("/maps"), std::string("/links")}) {
-    std::filesystem::create_directories(version_directory(root) + sub, ec);
-    if (ec) {
-      out.warning_ =
-          fmt::format("{}{}: {}: nothing is pinned", version_directory(root), sub, ec.message());
-      return out;
-    }
+  if (auto made = out.make_directories(); !made) {
+    out.warning_ = made.error().message + ": nothing is pinned";
+    return out;
   }
   struct stat st {};
   if (::stat(root.c_str(), &st) != 0 || st.st_uid != ::geteuid()) {
@@ -124,9 +119,40 @@ std::string PinDirectory::link_path(const std::string& name) const {
   return links_directory() + "/" + name;
 }
 
+Result<> PinDirectory::make_directories() const {
+  for (const std::string& directory : {maps_directory(), links_directory()}) {
+    std::error_code ec;
+    std::filesystem::create_directories(directory, ec);
+    if (ec) {
+      return fail(fmt::format("{}: {}", directory, ec.message()));
+    }
+  }
+  return {};
+}
+
+void PinDirectory::stand_in_line() {
+  if (!pinned_ || lock_ || line_) {
+    return;
+  }
+  ::mkdir(line_path().c_str(), 0700);
+  UniqueFd fd(::open(line_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd && ::flock(fd.get(), LOCK_SH | LOCK_NB) == 0) {
+    line_ = std::move(fd);
+  }
+}
+
+bool PinDirectory::somebody_waits() const {
+  const UniqueFd fd(::open(line_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return fd && ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 Result<bool> PinDirectory::try_lock() {
   if (!pinned_ || lock_) {
     return true;
+  }
+  // The agent before may have taken everything away that was there when this one was started.
+  if (auto made = make_directories(); !made) {
+    return tl::unexpected<Error>(made.error());
   }
   UniqueFd fd(::open(root_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd) {
@@ -138,7 +164,15 @@ Result<bool> PinDirectory::try_lock() {
     }
     return sys_fail(errno, "flock " + root_);
   }
+  // Removed by its holder between open and flock: a lock that nobody else would meet.
+  struct stat held {};
+  struct stat there {};
+  if (::fstat(fd.get(), &held) != 0 || ::stat(root_.c_str(), &there) != 0 ||
+      held.st_ino != there.st_ino) {
+    return false;
+  }
   lock_ = std::move(fd);
+  line_.reset();
   return true;
 }
 
@@ -174,7 +208,7 @@ void PinDirectory::remove_if_empty() const {
     return;
   }
   for (const std::string& directory :
-       {maps_directory(), links_directory(), version_directory(root_), root_}) {
+       {maps_directory(), links_directory(), version_directory(root_), line_path(), root_}) {
     ::rmdir(directory.c_str());
   }
 }

@@ -122,7 +122,7 @@ TEST(Options, BadValuesNameTheFlagAndWhatIsAllowed) {
   EXPECT_THAT(error_of({"run", "--log.level=loud"}),
               AllOf(HasSubstr("--log.level"), HasSubstr("debug, info, warn, error")));
   EXPECT_THAT(error_of({"run", "--log.format=xml"}), HasSubstr("text, json"));
-  EXPECT_THAT(error_of({"run", "--on-exit=keep"}), HasSubstr("leave, purge"));
+  EXPECT_THAT(error_of({"run", "--on-exit=keep"}), HasSubstr("leave, purge, handover"));
   EXPECT_THAT(error_of({"run", "--web.listen-address=9749"}),
               AllOf(HasSubstr("--web.listen-address"), HasSubstr("[IPV6]:PORT")));
   EXPECT_THAT(error_of({"run", "--config"}), HasSubstr("--config"));
