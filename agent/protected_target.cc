@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <set>
@@ -883,6 +885,12 @@ void ProtectedTarget::mark_second(Instant now) {
 /// Which namespaces, listeners and sources are ours now.
 void ProtectedTarget::look_around(Instant now) {
   located_.namespaces = shared_.locator.namespaces_of(located_.cgroup_path);
+  unseen_.clear();
+  if (located_.namespaces.empty() && !shared_.locator.pids_of(located_.cgroup_path).empty()) {
+    unseen_ =
+        "none of its processes may be looked at, so its network namespace is not known (needs "
+        "hostPID and CAP_SYS_PTRACE)";
+  }
   hold_namespaces();
   if (!counts_connections_ && !namespaces_.empty()) {
     const Namespace& space = namespaces_.front();
@@ -904,6 +912,15 @@ void ProtectedTarget::look_around(Instant now) {
   map_flows(now);
   follow_serving_process(now);
   exempt_sources();
+  tell_unseen();
+}
+
+void ProtectedTarget::tell_unseen() {
+  if (!unseen_.empty()) {
+    log::write_once(log::Level::kWarn, "unseen " + config_.name, unseen_,
+                    "the gate does not see this target; it is observed only",
+                    {{"target", config_.name}, {"reason", unseen_}});
+  }
 }
 
 /// Whose end is the target's end: the process that listens on its ports.
@@ -1081,8 +1098,18 @@ std::vector<headgate_endpoint_key> ProtectedTarget::wanted_flows(Instant now,
     const auto owner =
         std::find_if(located_.namespaces.begin(), located_.namespaces.end(),
                      [&](const Located::Netns& n) { return n.inode == space.inode; });
+    if (space.diag == nullptr) {
+      unseen_ = "the listeners of the node's network cannot be listed (needs CAP_SYS_ADMIN)";
+    }
     if (space.diag == nullptr || owner == located_.namespaces.end()) {
       continue;
+    }
+    const std::string descriptors =
+        fmt::format("{}/{}/fd", shared_.locator.proc().root(), owner->pids.front());
+    if (::access(descriptors.c_str(), R_OK | X_OK) != 0 && errno == EACCES) {
+      unseen_ = descriptors +
+                " may not be read, so its sockets cannot be told from others' (needs "
+                "CAP_DAC_READ_SEARCH)";
     }
     const auto listeners =
         shared_.listeners.on_port(now, *space.diag, space.inode,
@@ -1419,6 +1446,10 @@ TargetSnapshot ProtectedTarget::snapshot(Instant now) {
     e.counters = shared_.maps.counters(endpoint.slot);
     e.rates = per_second(e.counters, endpoint.second_ago, elapsed_s);
     out.endpoints.push_back(std::move(e));
+  }
+  if (!unseen_.empty()) {
+    out.hooks.push_back(
+        {"sk_lookup", "cgroup " + located_.cgroup_path, "off", "", 0, EACCES, unseen_});
   }
   for (const Namespace& space : namespaces_) {
     out.hooks.push_back(shared_.gate.status(space.inode));

@@ -209,6 +209,7 @@ class ProtectedTarget {
   [[nodiscard]] std::vector<headgate_endpoint_key> wanted_flows(Instant now,
                                                                 const Endpoint& endpoint);
   void follow_serving_process(Instant now);
+  void tell_unseen();
   void exempt_sources();
   void count_legacy();
   [[nodiscard]] bool defers(const Endpoint& endpoint) const;
@@ -274,6 +275,7 @@ class ProtectedTarget {
   std::deque<Transition> transitions_;
   StateEvents state_events_;
   std::vector<std::string> warnings_;
+  std::string unseen_;  ///< what of it may not be looked at, so that it is not gated; "" = nothing
 };
 
 }  // namespace headgate

@@ -53,6 +53,10 @@ bool has(const SystemFacts& facts, int capability) {
 }
 /// CAP_SYS_ADMIN still stands for CAP_BPF and CAP_PERFMON (kernel commit a17b53c4a4b5).
 bool may_bpf(const SystemFacts& facts) { return has(facts, CAP_BPF) || has(facts, CAP_SYS_ADMIN); }
+/// ... and for CAP_NET_ADMIN where programs are loaded and attached by bpf(2).
+bool may_net(const SystemFacts& facts) {
+  return has(facts, CAP_NET_ADMIN) || has(facts, CAP_SYS_ADMIN);
+}
 
 // The counters alone take 1.3 MiB a CPU (320 bytes for each of 4,096 endpoints); the default limit
 // of old systems is 64 KiB, of newer ones 8 MiB.
@@ -134,7 +138,11 @@ void add_capability_checks(const SystemFacts& facts, std::vector<Check>& checks)
   for (const Row& row : kRows) {
     const bool stood_for =
         (row.capability == CAP_BPF || row.capability == CAP_PERFMON) && has(facts, CAP_SYS_ADMIN);
-    if (has(facts, row.capability) || stood_for) {
+    if (row.capability == CAP_NET_ADMIN && !has(facts, CAP_NET_ADMIN) && may_net(facts)) {
+      checks.push_back({row.name, Severity::kWarn, "missing; CAP_SYS_ADMIN stands for it",
+                        "tc hooks cannot be attached on kernels before 6.6",
+                        "give the process CAP_NET_ADMIN"});
+    } else if (has(facts, row.capability) || stood_for) {
       checks.push_back({row.name, Severity::kOk, "there", {}, {}});
     } else {
       checks.push_back({row.name, row.severity, "missing", row.costs,
@@ -243,7 +251,7 @@ struct Cause {
 /// EPERM of bpf(2) has several causes that look the same (goebpf#45, libbpf-bootstrap#74,
 /// ebpf_exporter#330). The first one that the facts support is the one to mend first.
 Cause cause_of_eperm(const SystemFacts& facts) {
-  if (!may_bpf(facts) || !has(facts, CAP_NET_ADMIN)) {
+  if (!may_bpf(facts) || !may_net(facts)) {
     return {"EPERM, for want of a capability",
             facts.root_user ? "give the process CAP_BPF and CAP_NET_ADMIN"
                             : "run as root, or give the process CAP_BPF and CAP_NET_ADMIN"};
@@ -328,7 +336,7 @@ void add_hook_checks(const SystemFacts& facts, std::vector<Check>& checks) {
     const char* costs;
     const char* remedy;
   };
-  const bool bpf = facts.bpf_errno == 0 && may_bpf(facts) && has(facts, CAP_NET_ADMIN);
+  const bool bpf = facts.bpf_errno == 0 && may_bpf(facts) && may_net(facts);
   const auto needs_bpf = [&] { return bpf ? std::string() : std::string("bpf(2) is not allowed"); };
   const auto first = [](std::initializer_list<std::string> reasons) {
     for (const std::string& reason : reasons) {

@@ -2,6 +2,7 @@
 // Targets that are pods: an API server tells of them, their cgroups are named as the kubelet names
 // them, and everything else is real.
 #include <condition_variable>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/agent_process.h"
+#include "tests/e2e/learned.h"
 #include "tests/support/http_script.h"
 #include "tests/support/leftovers.h"
 #include "tests/support/net_lab.h"
@@ -45,12 +47,29 @@ class Events {
     lines_.push_back(fmt::format("{{\"type\":\"{}\",\"object\":{}}}\n", type, object));
     changed_.notify_all();
   }
+  /// The Event with this reason that the agent has sent; null: none yet.
+  [[nodiscard]] nlohmann::json posted(const std::string& reason) {
+    const std::lock_guard lock(mutex_);
+    for (const std::string& body : posted_) {
+      auto event = nlohmann::json::parse(body);
+      if (event["reason"] == reason) {
+        return event;
+      }
+    }
+    return {};
+  }
   void end() {
     const std::lock_guard lock(mutex_);
     ended_ = true;
     changed_.notify_all();
   }
   void answer(const test::HttpExchange& exchange) {
+    if (exchange.asks_for("POST ")) {
+      const std::lock_guard lock(mutex_);
+      posted_.push_back(exchange.body());
+      exchange.answer(201, exchange.body());
+      return;
+    }
     if (!exchange.asks_for("watch=true")) {
       exchange.answer(200, R"({"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[)" +
                                pod(1, kFirst) + "]}");
@@ -71,6 +90,7 @@ class Events {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::string> lines_;
+  std::vector<std::string> posted_;
   bool ended_ = false;
 };
 
@@ -105,6 +125,7 @@ class AgentPodsTest : public ::testing::Test {
     container_->limit_cpu(1.0);
     lab::ServerOptions options;
     options.port = 8080;
+    options.work_us = work_us_;
     server_ = std::make_unique<lab::ServerProcess>(pair_->server, options, container_.get());
     server_->start();
   }
@@ -114,12 +135,12 @@ class AgentPodsTest : public ::testing::Test {
             "--kubernetes.cri-socket=none"};
   }
 
-  void start(const std::string& match) {
+  void start(const std::string& match, const std::string& strategy = "{fixed: {admit: 0}}") {
     agent_.write_config(fmt::format(
         "apiVersion: headgate/v1\ntargets:\n  - name: gateway\n    match: {{pods: {}}}\n"
-        "    strategy: {{fixed: {{admit: 0}}}}\n"
+        "    strategy: {}\n"
         "    endpoints: [{{name: e, port: 8080, protocol: tcp}}]\n",
-        match));
+        match, strategy));
     agent_.start(flags());
     ASSERT_TRUE(agent_.running()) << agent_.log();
   }
@@ -137,6 +158,7 @@ class AgentPodsTest : public ::testing::Test {
                 : testing::AssertionFailure() << agent_.log() << agent_.state().dump(2);
   }
 
+  unsigned work_us_ = 0;
   std::unique_ptr<lab::Pair> pair_;
   std::unique_ptr<lab::Cgroup> base_;
   std::vector<std::unique_ptr<lab::Cgroup>> levels_;
@@ -180,6 +202,95 @@ TEST_F(AgentPodsTest, AContainerThatIsStartedAgainIsAnotherOne) {
   ASSERT_TRUE(lab::eventually([&] {
     return agent_.target("gateway")["cgroup_path"] == container_->path();
   })) << agent_.state().dump(2);
+}
+
+TEST_F(AgentPodsTest, AContainerThatIsStartedAgainGoesOnFromWhatWasLearned) {
+  work_us_ = 2000;
+  run_container(kFirst);
+  start("{name: otc-0}", "adaptive");
+  const auto learned = [&] { return learned_about(agent_.pin_root(), container_->path()); };
+  std::optional<adaptive::Saved> before;
+  ASSERT_TRUE(lab::eventually(
+      [&] {
+        lab::ConnectOptions options;
+        options.attempts = 60;
+        options.per_second = 60;
+        options.address = pair_->at_server().ipv4;
+        options.port = 8080;
+        (void)lab::connect_many(pair_->client, options);
+        before = learned();
+        return before && before->header.cost.windows >= 10;
+      },
+      std::chrono::seconds(40)))
+      << agent_.state().dump(2);
+  run_container(kSecond);
+  events_.say("MODIFIED", pod(2, kSecond));
+  // Nobody has connected since.
+  std::optional<adaptive::Saved> after;
+  ASSERT_TRUE(lab::eventually(
+      [&] {
+        after = learned();
+        return after.has_value();
+      },
+      std::chrono::seconds(15)))
+      << agent_.log();
+  EXPECT_GE(after->header.cost.windows, before->header.cost.windows);
+  EXPECT_NEAR(cost_s(*after), cost_s(*before), 0.5 * cost_s(*before));
+}
+
+TEST_F(AgentPodsTest, AStateThatChangesIsAnEventOnThePod) {
+  start("{name: otc-0}");
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  nlohmann::json event;
+  ASSERT_TRUE(lab::eventually(
+      [&] {
+        (void)comes_to(Outcome::kRefused);
+        event = events_.posted("LoadShedding");
+        return !event.is_null();
+      },
+      std::chrono::seconds(10)))
+      << agent_.log();
+  EXPECT_EQ(event["type"], "Warning");
+  EXPECT_EQ(event["metadata"]["namespace"], "obs");
+  EXPECT_EQ(event["regarding"]["name"], "otc-0");
+  EXPECT_EQ(event["regarding"]["uid"], kUid);
+  EXPECT_EQ(event["regarding"]["fieldPath"], "spec.containers{otc}");
+  EXPECT_EQ(event["reportingInstance"], "n1");
+  const std::string note = event["note"];
+  EXPECT_NE(note.find("target gateway refuses the excess: e 100 % of "), std::string::npos) << note;
+  EXPECT_TRUE(lab::eventually([&] { return agent_.state()["events"]["sent"] == 1; }));
+}
+
+TEST_F(AgentPodsTest, ARefusedConfigurationIsAnEventOnTheAgentsOwnPod) {
+  ::setenv("POD_NAMESPACE", "headgate", 1);
+  ::setenv("POD_NAME", "headgate-x7", 1);
+  ::setenv("POD_UID", "uid-own", 1);
+  start("{name: otc-0}");
+  ::unsetenv("POD_UID");
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  agent_.write_config("apiVersion: headgate/v1\ntick: fast\n");
+  nlohmann::json event;
+  ASSERT_TRUE(lab::eventually([&] {
+    event = events_.posted("ConfigRefused");
+    return !event.is_null();
+  })) << agent_.log();
+  EXPECT_EQ(event["metadata"]["namespace"], "headgate");
+  EXPECT_EQ(event["regarding"]["name"], "headgate-x7");
+  EXPECT_EQ(event["regarding"]["uid"], "uid-own");
+  const std::string note = event["note"];
+  EXPECT_NE(note.find("headgate.yaml:1:1: error: targets: is missing"), std::string::npos) << note;
+  EXPECT_TRUE(comes_to(Outcome::kRefused)) << "the last good one is in force";
+}
+
+TEST_F(AgentPodsTest, EventsCanBeSwitchedOff) {
+  agent_.write_config(
+      "apiVersion: headgate/v1\ntargets:\n  - name: gateway\n    match: {pods: {name: otc-0}}\n"
+      "    strategy: {fixed: {admit: 0}}\n    endpoints: [{name: e, port: 8080, protocol: tcp}]\n");
+  auto more = flags();
+  more.emplace_back("--kubernetes.no-events");
+  agent_.start(more);
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  EXPECT_TRUE(agent_.state()["events"].is_null());
 }
 
 TEST_F(AgentPodsTest, WithoutAnApiServerAUidIsEnoughAndNamesAreSaidToBeMissing) {

@@ -110,6 +110,13 @@ void AgentProcess::start_without_capabilities() {
   launch({"setpriv", "--bounding-set=-all", "--inh-caps=-all"}, {"--config=" + config_path()});
 }
 
+void AgentProcess::start_with_capabilities(const std::vector<std::string>& capabilities,
+                                           const std::vector<std::string>& more) {
+  std::vector<std::string> arguments{"--config=" + config_path()};
+  arguments.insert(arguments.end(), more.begin(), more.end());
+  launch(confined_to(capabilities), arguments);
+}
+
 void AgentProcess::start_as_nobody() {
   std::filesystem::permissions(directory_, std::filesystem::perms::all);
   std::filesystem::permissions(config_path(), std::filesystem::perms(0644));
@@ -197,10 +204,22 @@ AgentProcess::Ran AgentProcess::run(const std::vector<std::string>& arguments) c
   return run_headgate(all);
 }
 
+std::vector<std::string> confined_to(const std::vector<std::string>& capabilities) {
+  std::string bounds = "--bounding-set=-all";
+  for (const std::string& capability : capabilities) {
+    bounds += ",+" + capability;
+  }
+  return {"setpriv", bounds, "--inh-caps=-all"};
+}
+
 AgentProcess::Ran run_headgate(const std::vector<std::string>& arguments) {
-  const auto directory = make_directory();
   std::vector<std::string> command{AgentProcess::binary()};
   command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_command(command);
+}
+
+AgentProcess::Ran run_command(const std::vector<std::string>& command) {
+  const auto directory = make_directory();
   const pid_t pid = spawn(command, (directory / "out").string(), (directory / "err").string());
   int status = 0;
   ::waitpid(pid, &status, 0);

@@ -37,6 +37,9 @@ class AgentProcess {
   void start_with(const std::vector<std::string>& arguments);
   /// The same by a root without any capability, as in a container that was given none.
   void start_without_capabilities();
+  /// ... that was given these: "bpf", "net_admin" (setpriv(1)).
+  void start_with_capabilities(const std::vector<std::string>& capabilities,
+                               const std::vector<std::string>& more);
   /// By a user that is not root; it can reach socket and configuration.
   void start_as_nobody();
   void kill();      ///< kill -9
@@ -70,6 +73,10 @@ class AgentProcess {
   pid_t pid_ = -1;
 };
 
+/// setpriv(1) and what it takes to be a root with these capabilities only.
+[[nodiscard]] std::vector<std::string> confined_to(const std::vector<std::string>& capabilities);
+/// Runs a command, found by PATH, with its arguments.
+[[nodiscard]] AgentProcess::Ran run_command(const std::vector<std::string>& command);
 /// Runs the program with these arguments only.
 [[nodiscard]] AgentProcess::Ran run_headgate(const std::vector<std::string>& arguments);
 

@@ -27,6 +27,7 @@
 
 #include "agent/dataplane/bpffs.h"
 #include "tests/e2e/agent_process.h"
+#include "tests/e2e/readiness.h"
 #include "tests/support/leftovers.h"
 #include "tests/support/net_lab.h"
 
@@ -38,20 +39,6 @@ using lab::ConnectReport;
 using lab::Outcome;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-/// A TCP port of the loopback that nobody listens on.
-std::uint16_t free_port() {
-  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);  // NOLINT: the socket API wants it
-  if (::bind(fd.get(), generic, size) != 0 || ::getsockname(fd.get(), generic, &size) != 0) {
-    throw std::runtime_error("no free port");
-  }
-  return ntohs(address.sin_port);
-}
 
 /// In how many ticks of a trace the flag in this column is set; -1 = there is no such column.
 std::ptrdiff_t ticks_with(const std::string& trace, std::string_view flag) {

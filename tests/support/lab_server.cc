@@ -112,7 +112,8 @@ void ServerProcess::start() {
                                 std::string("udp=") + (options().udp ? "1" : "0"),
                                 "mode=" + std::to_string(static_cast<int>(options().mode)),
                                 "backlog=" + std::to_string(options().backlog),
-                                "work_us=" + std::to_string(options().work_us)};
+                                "work_us=" + std::to_string(options().work_us),
+                                "uid=" + std::to_string(options().uid)};
   for (const std::string& file : procs_files_) {
     argv.push_back("procs=" + file);
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // headgate_lab_server: stdin is a pipe whose end means stop, fd 3 holds the shared counters.
-// Arguments: KEY=VALUE with address, port, ipv6_only, udp, mode, backlog, work_us, procs
+// Arguments: KEY=VALUE with address, port, ipv6_only, udp, mode, backlog, work_us, uid, procs
 // (repeatable).
 #include <fcntl.h>
+#include <grp.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "tests/support/server_loop.h"
 
@@ -23,6 +26,24 @@ bool join_cgroup(const std::string& procs_file) {
   }
   ::close(fd);
   return joined;
+}
+
+/// Starts again as this user, as a container runtime starts a program: in the cgroup that it has
+/// joined, with a /proc of its own (a process that only changes its user leaves that to root).
+void become(unsigned uid, int argc, char** argv) {
+  std::vector<char*> arguments;
+  for (int i = 0; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (!argument.starts_with("uid=") && !argument.starts_with("procs=")) {
+      arguments.push_back(argv[i]);
+    }
+  }
+  arguments.push_back(nullptr);
+  if (::setgroups(0, nullptr) == 0 && ::setresgid(uid, uid, uid) == 0 &&
+      ::setresuid(uid, uid, uid) == 0) {
+    (void)::execv("/proc/self/exe", arguments.data());
+  }
+  std::perror("headgate_lab_server: another user");
 }
 
 }  // namespace
@@ -48,6 +69,8 @@ int main(int argc, char** argv) {
       options.backlog = std::atoi(value.c_str());
     } else if (key == "work_us") {
       options.work_us = static_cast<unsigned>(std::atoi(value.c_str()));
+    } else if (key == "uid") {
+      options.uid = static_cast<unsigned>(std::atoi(value.c_str()));
     } else if (key == "procs") {
       // Before it listens: connections inherit the cgroup of the listener.
       if (!join_cgroup(value)) {
@@ -57,6 +80,10 @@ int main(int argc, char** argv) {
       (void)std::fprintf(stderr, "headgate_lab_server: unknown argument %s\n", argv[i]);
       return 2;
     }
+  }
+  if (options.uid != 0) {
+    become(options.uid, argc, argv);
+    return 1;
   }
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0) {

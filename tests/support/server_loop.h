@@ -21,6 +21,7 @@ struct ServerOptions {
   bool udp = false;  ///< an unconnected socket that counts datagrams
   ServerMode mode = ServerMode::kEcho;
   int backlog = 4096;
+  unsigned uid = 0;      ///< of a process of its own: whose it is
   unsigned work_us = 0;  ///< CPU time spent on what is read at once, before the answer
 };
 

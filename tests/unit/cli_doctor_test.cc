@@ -113,6 +113,16 @@ TEST(Doctor, KernelsBelow510Fail) {
   EXPECT_EQ(find(facts, "kernel").severity, Severity::kWarn);
 }
 
+TEST(Doctor, SysAdminStandsForNetAdmin) {
+  SystemFacts facts = healthy();
+  facts.capabilities = without(CAP_NET_ADMIN);
+  EXPECT_EQ(find(facts, "CAP_NET_ADMIN").severity, Severity::kWarn);
+  EXPECT_EQ(find(facts, "hook sk_lookup").severity, Severity::kOk);
+  facts.capabilities = without(CAP_NET_ADMIN) & without(CAP_SYS_ADMIN);
+  EXPECT_EQ(find(facts, "CAP_NET_ADMIN").severity, Severity::kFail);
+  EXPECT_EQ(find(facts, "hook sk_lookup").severity, Severity::kWarn);
+}
+
 TEST(Doctor, SysAdminStandsForBpfAndPerfmon) {
   SystemFacts facts = healthy();
   facts.capabilities = without(CAP_BPF) & without(CAP_PERFMON);
@@ -128,6 +138,7 @@ TEST(Doctor, EpermIsToldApart) {
   facts.bpf_errno = EPERM;
 
   facts.capabilities = without(CAP_NET_ADMIN);
+  facts.capabilities = without(CAP_NET_ADMIN) & without(CAP_SYS_ADMIN);
   EXPECT_THAT(find(facts, "bpf").found, HasSubstr("capability"));
 
   facts = healthy();
