@@ -9,15 +9,23 @@
 #     -v /etc/headgate:/etc/headgate:ro headgate
 FROM debian:bookworm-slim AS build
 WORKDIR /headgate
+# arm64: for that, also where the base is of another processor (BuildKit sets it by --platform).
+ARG TARGETARCH=
 # The package list first, so that a change of the sources does not install everything again.
 COPY tests/run tests/lib.sh tests/packages.txt tests/
-RUN tests/run --setup build image && rm -rf /var/lib/apt/lists/*
+RUN if [ "$TARGETARCH" = arm64 ] && [ "$(dpkg --print-architecture)" != arm64 ]; then \
+    dpkg --add-architecture arm64 && tests/run --setup build-arm64 image; \
+  else tests/run --setup build image; fi \
+  && rm -rf /var/lib/apt/lists/*
 COPY . .
+# Where a compiler's cache is mounted, it may have been filled in another directory (tests/lib.sh).
+ENV CCACHE_BASEDIR=/headgate CCACHE_NOHASHDIR=1
 ARG SOURCE_DATE_EPOCH=0
 ARG REVISION=
-RUN cmake --preset release -DHEADGATE_TESTS=OFF "-DHEADGATE_REVISION=$REVISION" \
-  && cmake --build --preset release --target headgate \
-  && SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH deploy/image/collect build/release/headgate /image
+RUN preset=release; [ ! -e /usr/bin/aarch64-linux-gnu-g++ ] || preset=release-arm64; \
+  cmake --preset $preset -DHEADGATE_TESTS=OFF "-DHEADGATE_REVISION=$REVISION" \
+  && cmake --build --preset $preset --target headgate \
+  && SOURCE_DATE_EPOCH=$SOURCE_DATE_EPOCH deploy/image/collect build/$preset/headgate /image
 
 FROM scratch
 COPY --from=build /image /

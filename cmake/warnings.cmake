@@ -12,6 +12,12 @@ if(HEADGATE_WERROR)
   target_compile_options(headgate_options INTERFACE -Werror)
 endif()
 
+# Multiplications and additions are not fused, so that the same inputs give the same decisions on both
+# processors (x86-64 has no fused ones in its base).
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+  target_compile_options(headgate_options INTERFACE -ffp-contract=off)
+endif()
+
 # -O2 in place of CMake's -O3: the agent is measured by its size and its share of one core.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1 -DNDEBUG")
@@ -20,10 +26,15 @@ include(CheckPIESupported)
 check_pie_supported(LANGUAGES C CXX)
 
 if(HEADGATE_HARDENING)
+  # The same, by the names of the two processors.
+  set(branch_protection -fcf-protection)
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+    set(branch_protection -mbranch-protection=standard)
+  endif()
   # _FORTIFY_SOURCE=3 needs gcc 12 and glibc 2.34. Undefined first: some builders preset it.
   target_compile_options(headgate_options INTERFACE
     -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3 -D_GLIBCXX_ASSERTIONS
-    -fstack-protector-strong -fstack-clash-protection -fcf-protection -Wformat -Werror=format-security)
+    -fstack-protector-strong -fstack-clash-protection ${branch_protection} -Wformat -Werror=format-security)
   target_link_options(headgate_options INTERFACE -Wl,-z,relro,-z,now,-z,noexecstack)
 endif()
 
