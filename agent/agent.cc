@@ -813,6 +813,7 @@ Result<> Agent::run() {
   }
 
   bool stop = false;
+  bool first = true;
   while (!stop) {
     std::array<pollfd, 4> fds{{{timer_.get(), POLLIN, 0},
                                {signals->get(), POLLIN, 0},
@@ -824,8 +825,10 @@ Result<> Agent::run() {
     const Instant now = monotonic_now();
     alive_ns_ = now.time_since_epoch().count();
 
+    // Each tick is for the timer alone: the others are read when they have something to say.
+    const auto speaks = [&](std::size_t i) { return fds[i].revents != 0; };
     signalfd_siginfo info{};
-    while (::read(signals->get(), &info, sizeof(info)) == sizeof(info)) {
+    while (speaks(1) && ::read(signals->get(), &info, sizeof(info)) == sizeof(info)) {
       if (info.ssi_signo == SIGHUP) {
         (void)reload_file();
       } else if (info.ssi_signo == SIGUSR1) {
@@ -838,17 +841,19 @@ Result<> Agent::run() {
     if (stop) {
       break;
     }
-    if (watcher_ != nullptr) {
+    if (watcher_ != nullptr && (speaks(3) || first)) {
       if (const auto text = watcher_->poll(now); text) {
         (void)take_over_config(load_config(*text, options_.config_file, strategies()));
       } else if (!watcher_->problem().empty() && reload_error_ != watcher_->problem()) {
         (void)keep_last_good(watcher_->problem());
       }
     }
-    (void)read_counter(wake_.get());
-    run_posted();
-
-    const std::uint64_t expired = read_counter(timer_.get());
+    first = false;
+    if (speaks(2)) {
+      (void)read_counter(wake_.get());
+      run_posted();
+    }
+    const std::uint64_t expired = speaks(0) ? read_counter(timer_.get()) : 0;
     if (expired == 0) {
       continue;
     }
