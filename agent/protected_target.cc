@@ -220,6 +220,7 @@ Result<> ProtectedTarget::claim_endpoint(Endpoint endpoint, std::uint64_t route_
 /// The routes of a port, and what has none.
 Result<> ProtectedTarget::claim_requests(std::size_t port, Instant now) {
   sees_requests_ = true;
+  sees_http2_ = sees_http2_ || endpoints_[port].config->protocol == Protocol::kGrpc;
   Endpoint part;
   part.config = endpoints_[port].config;
   part.port = port;
@@ -524,8 +525,7 @@ void ProtectedTarget::collect_requests(Endpoint& endpoint, const headgate_counte
     activity.in_flight_known = activity.responses_known = true;
     return;
   }
-  const bool answers_seen = endpoint.config->protocol == Protocol::kHttp && counts_payload_;
-  activity = request_activity(counters, endpoint.last, in_flight(endpoint), answers_seen);
+  activity = request_activity(counters, endpoint.last, in_flight(endpoint), counts_payload_);
   collect_lives(endpoint, activity);
 }
 
@@ -895,7 +895,7 @@ void ProtectedTarget::look_around(Instant now) {
   if (!counts_connections_ && !namespaces_.empty()) {
     const Namespace& space = namespaces_.front();
     const auto held =
-        shared_.connections.hold(slot_, located_.cgroup_path, space.inode, space.host);
+        shared_.connections.hold(slot_, located_.cgroup_path, space.inode, space.host, sees_http2_);
     counts_connections_ = held.has_value();
     if (!held) {
       log::write_once(log::Level::kWarn, "sock_ops " + config_.name, held.error().message,
@@ -968,7 +968,8 @@ void ProtectedTarget::hold_payload() {
   if (counts_payload_ || namespaces_.empty() || !wants_payload()) {
     return;
   }
-  const auto held = shared_.payload.hold(slot_, located_.cgroup_path, namespaces_.front().inode);
+  const auto held =
+      shared_.payload.hold(slot_, located_.cgroup_path, namespaces_.front().inode, sees_http2_);
   counts_payload_ = held.has_value();
   if (!held) {
     log::write_once(log::Level::kWarn, "cgroup_skb " + config_.name, held.error().message,
@@ -1392,7 +1393,7 @@ void ProtectedTarget::snapshot_requests(const Endpoint& endpoint, EndpointSnapsh
     out.decision = {};
   }
   out.in_flight = in_flight(endpoint);
-  out.in_flight_known = config.protocol == Protocol::kHttp && counts_payload_;
+  out.in_flight_known = counts_payload_;
 }
 
 TargetSnapshot ProtectedTarget::snapshot(Instant now) {

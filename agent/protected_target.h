@@ -235,6 +235,7 @@ class ProtectedTarget {
   std::vector<Endpoint> endpoints_;
   std::vector<std::uint32_t> slots_;  ///< of endpoints_
   bool sees_requests_ = false;        ///< some endpoint has routes or refuses requests
+  bool sees_http2_ = false;           ///< some of them in HTTP/2
   bool legacy_settled_ = false;       ///< of all of them
   std::vector<Namespace> namespaces_;
   Instant opened_at_{};

@@ -13,6 +13,7 @@
  * Needs bpf_loop (Linux 5.17).
  */
 #include "lib/http2.h"
+#include "lib/in_flight.h"
 #include "lib/request.h"
 #include "lib/stream.h"
 
@@ -117,11 +118,22 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 	    (env->port->flags & HEADGATE_REQUESTS_REFUSE) &&
 	    call->generation == (__u8)env->port->generation)
 		request.guarded = 0;
-	if (headgate_request_gate(&request) != HEADGATE_ACTION_GRPC_EXHAUSTED)
-		return;
-	if (!bpf_skb_store_bytes(env->skb, h->at - sizeof(poison), &poison, sizeof(poison), 0))
-		return;
-	headgate_request_passed(&request); /* no memory for a copy of the packet */
+	if (headgate_request_gate(&request) == HEADGATE_ACTION_GRPC_EXHAUSTED) {
+		if (!bpf_skb_store_bytes(env->skb, h->at - sizeof(poison), &poison, sizeof(poison),
+					 0))
+			return;
+		headgate_request_passed(&request); /* no memory for a copy of the packet */
+	}
+	headgate_call_begins(env->cookie, judged->stream, request.endpoint);
+}
+
+static __always_inline void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream)
+{
+	struct headgate_responses *responses =
+	    bpf_map_lookup_elem(&headgate_response_states, &env->cookie);
+
+	if (responses)
+		headgate_call_ends(responses, stream, 0);
 }
 
 static long headgate_http2_turn(__u32 index, struct headgate_http2_env *env)

@@ -74,15 +74,12 @@ static __always_inline void headgate_open_books(struct bpf_sock_ops *ops, __u32 
 
 static __always_inline void headgate_close_books(struct bpf_sock_ops *ops, __u32 endpoint,
 						 struct headgate_endpoint_state *state,
-						 struct headgate_target_state *target_state,
-						 struct headgate_counters *counters)
+						 struct headgate_target_state *target_state)
 {
-	struct headgate_life_histogram *lives;
 	struct headgate_target_policy *target;
 	struct headgate_connection *connection;
 	struct bpf_sock *sk = ops->sk;
-	__u32 slot = headgate_target_slot, bucket;
-	__u64 life_ns;
+	__u32 slot = headgate_target_slot;
 
 	if (!sk)
 		return;
@@ -94,15 +91,33 @@ static __always_inline void headgate_close_books(struct bpf_sock_ops *ops, __u32
 	headgate_turn_ends(connection, state);
 	headgate_live_release(connection, target_state,
 			      HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)));
-	lives = bpf_map_lookup_elem(&headgate_lives, &endpoint);
-	if (!lives || !headgate_one_request(connection))
+	if (headgate_one_request(connection))
+		headgate_count_response(endpoint, bpf_ktime_get_ns() - connection->established_ns);
+}
+
+/* What its server sends is looked at too, where that may be HTTP/2. */
+static __always_inline void headgate_open_responses(struct bpf_sock_ops *ops, __u32 endpoint,
+						    __u64 cookie)
+{
+	const struct headgate_request_port *port;
+	struct headgate_connection *connection;
+	struct headgate_responses *responses;
+	struct bpf_sock *sk = ops->sk;
+	__u32 zero = 0;
+
+	port = bpf_map_lookup_elem(&headgate_request_ports, &endpoint);
+	if (!port || !(port->flags & HEADGATE_REQUESTS_HTTP2) || !sk)
 		return;
-	life_ns = bpf_ktime_get_ns() - connection->established_ns;
-	__sync_fetch_and_add(&counters->responses, 1);
-	__sync_fetch_and_add(&counters->response_ns, life_ns);
-	bucket = headgate_life_bucket(life_ns);
-	if (bucket < HEADGATE_LIFE_BUCKETS)
-		__sync_fetch_and_add(&lives->counts[bucket], 1);
+	connection = bpf_sk_storage_get(&headgate_connections, sk, 0, 0);
+	responses = bpf_map_lookup_elem(&headgate_response_blank, &zero);
+	if (!connection || !responses ||
+	    bpf_map_update_elem(&headgate_response_states, &cookie, responses, BPF_ANY))
+		return;
+	responses = bpf_map_lookup_elem(&headgate_response_states, &cookie);
+	if (!responses)
+		return;
+	responses->next_seq = ops->snd_nxt;
+	connection->responses = 1;
 }
 
 /* From now on its requests are looked at. 0: that cannot be (no room, another user of the socket),
@@ -127,19 +142,29 @@ static __always_inline int headgate_open_stream(struct bpf_sock_ops *ops, __u32 
 	stream->port = endpoint;
 	stream->target = target;
 	stream->exempt = exempt;
-	if (!bpf_sock_hash_update(ops, &headgate_streams, &cookie, BPF_NOEXIST))
+	if (!bpf_sock_hash_update(ops, &headgate_streams, &cookie, BPF_NOEXIST)) {
+		if (headgate_serves_http2)
+			headgate_open_responses(ops, endpoint, cookie);
 		return 1;
+	}
 	bpf_map_delete_elem(&headgate_stream_states, &cookie);
 	return 0;
 }
 
-/* The server lets go of it: a request that it has is not answered any more. */
+/* The server lets go of it: requests that it has are not answered any more. */
 static __always_inline void headgate_end_stream(struct bpf_sock_ops *ops)
 {
 	__u64 cookie = bpf_get_socket_cookie(ops);
+	struct headgate_responses *responses;
 	struct headgate_counters *counters;
 	struct headgate_stream *stream;
 
+	responses =
+	    headgate_serves_http2 ? bpf_map_lookup_elem(&headgate_response_states, &cookie) : NULL;
+	if (responses) {
+		headgate_calls_lost(responses);
+		bpf_map_delete_elem(&headgate_response_states, &cookie);
+	}
 	stream = bpf_map_lookup_elem(&headgate_stream_states, &cookie);
 	if (!stream || !headgate_in_flight_ends(stream))
 		return;
@@ -248,7 +273,7 @@ static __always_inline int headgate_sock_ops(struct bpf_sock_ops *ops, const int
 			     ops->bytes_received - (ops->args[0] == BPF_TCP_CLOSE_WAIT));
 	__sync_fetch_and_add(&state->in_flight, -1);
 	__sync_fetch_and_add(&target_state->in_flight, -1);
-	headgate_close_books(ops, endpoint, state, target_state, counters);
+	headgate_close_books(ops, endpoint, state, target_state);
 	return 1;
 }
 

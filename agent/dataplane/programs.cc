@@ -61,6 +61,7 @@ Result<LoadedProgram> load_variant(const char* name, const char* variant, const 
   }
   skeleton->rodata->headgate_netns_id = serves.netns_id;
   skeleton->rodata->headgate_target_slot = serves.target;
+  skeleton->rodata->headgate_serves_http2 = serves.http2 ? 1 : 0;
   bpf_program* chosen = nullptr;
   bpf_program* program = nullptr;
   bpf_object__for_each_program(program, skeleton->obj) {

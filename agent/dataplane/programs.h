@@ -40,6 +40,7 @@ struct LoadedProgram {
 struct Serves {
   std::uint32_t netns_id = 0;  ///< inode of the network namespace; 0 = all
   std::uint32_t target = 0;    ///< slot, on a cgroup: it counts what belongs to this one only
+  bool http2 = false;          ///< it looks at what servers of HTTP/2 send
 };
 
 /// Loads one instance over the shared maps. Where the kernel has no BPF atomics (< 5.12) the

@@ -34,8 +34,8 @@ class Unrecognized {
 
 /// What came to a route, or to what has none, between two readings of its counters. A request is to
 /// a strategy what a connection is elsewhere: it is established when it is admitted and closed when
-/// it is answered. `answers_seen`: false where no answer is (gRPC): then what is in flight and how
-/// long it takes are not known.
+/// it is answered. `answers_seen`: false where no answer is (the programs on cgroup_skb are not
+/// attached): then what is in flight and how long it takes are not known.
 [[nodiscard]] EndpointActivity request_activity(const headgate_counters& now,
                                                 const headgate_counters& before,
                                                 std::uint64_t in_flight, bool answers_seen);

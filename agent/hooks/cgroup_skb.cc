@@ -8,7 +8,7 @@
 namespace headgate {
 
 Result<> CgroupSkbHook::hold(std::uint32_t target, const std::string& cgroup_path,
-                             std::uint32_t netns) {
+                             std::uint32_t netns, bool http2) {
   return hold_by(target, "live bytes are not known", [&](Instance& instance) -> Result<> {
     instance.where = cgroup_path;
     const std::string directory = unified_root() + cgroup_path;
@@ -22,7 +22,7 @@ Result<> CgroupSkbHook::hold(std::uint32_t target, const std::string& cgroup_pat
     if (!cgroup) {
       return tl::unexpected<Error>(cgroup.error());
     }
-    const Serves serves{netns, target};
+    const Serves serves{netns, target, http2};
     if (auto ingress = add(instance, Program::kIngress, BPF_CGROUP_INET_INGRESS, "cgroup_ingress",
                            *cgroup, serves);
         !ingress) {

@@ -20,10 +20,11 @@ class CgroupSkbHook : public CgroupPrograms {
   CgroupSkbHook(KernelMaps& maps, const PinDirectory& pins, std::string unified_root)
       : CgroupPrograms("cgroup_skb", maps, pins, std::move(unified_root)) {}
 
-  /// Attaches both programs to the target's cgroup. `target`: its slot. Errors: no v2 tree, no
-  /// process of the target in it, no right.
+  /// Attaches both programs to the target's cgroup. `target`: its slot. `http2`: false = requests
+  /// of HTTP/2 are not looked at there, which spares the verifier most of its work. Errors: no v2
+  /// tree, no process of the target in it, no right.
   [[nodiscard]] Result<> hold(std::uint32_t target, const std::string& cgroup_path,
-                              std::uint32_t netns);
+                              std::uint32_t netns, bool http2 = true);
 };
 
 }  // namespace headgate

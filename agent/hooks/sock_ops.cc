@@ -11,7 +11,7 @@
 namespace headgate {
 
 Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
-                           std::uint32_t netns, bool host_netns) {
+                           std::uint32_t netns, bool host_netns, bool http2) {
   return hold_by(target, "connections in flight are not known",
                  [&](Instance& instance) -> Result<> {
                    instance.where = cgroup_path;
@@ -35,7 +35,7 @@ Result<> SockOpsHook::hold(std::uint32_t target, const std::string& cgroup_path,
                      return tl::unexpected<Error>(cgroup.error());
                    }
                    return add(instance, Program::kSockOps, BPF_CGROUP_SOCK_OPS, "sock_ops", *cgroup,
-                              {netns, target});
+                              {netns, target, http2});
                  });
 }
 

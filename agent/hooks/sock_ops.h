@@ -26,7 +26,7 @@ class SockOpsHook : public CgroupPrograms {
   /// Attaches to the target's cgroup, or to the root of the tree where its processes are there.
   /// `target`: its slot. Errors: no v2 tree, no right, processes of another namespace in the root.
   [[nodiscard]] Result<> hold(std::uint32_t target, const std::string& cgroup_path,
-                              std::uint32_t netns, bool host_netns);
+                              std::uint32_t netns, bool host_netns, bool http2 = true);
 };
 
 }  // namespace headgate

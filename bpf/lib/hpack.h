@@ -14,28 +14,7 @@
 #ifndef HEADGATE_LIB_HPACK_H
 #define HEADGATE_LIB_HPACK_H
 
-#ifdef __bpf__
-#include "lib/common.h"
-#endif
-#include "headgate/bpf_abi.h"
-
-#ifdef __bpf__
-#define HEADGATE_HPACK_INLINE static __attribute__((always_inline)) inline
-/* Where octets come from: a packet that need not be linear. */
-typedef struct __sk_buff headgate_octets;
-#define headgate_octets_load(octets, at, to, bytes) bpf_skb_load_bytes(octets, at, to, bytes)
-#else
-#define HEADGATE_HPACK_INLINE static inline
-typedef struct {
-	const __u8 *data;
-} headgate_octets;
-HEADGATE_HPACK_INLINE int headgate_octets_load(const headgate_octets *octets, __u32 at, void *to,
-					       __u32 bytes)
-{
-	__builtin_memcpy(to, octets->data + at, bytes);
-	return 0;
-}
-#endif
+#include "lib/octets.h"
 
 #define HEADGATE_HPACK_PATHS	    8U /* entries named ":path" that are remembered */
 #define HEADGATE_HPACK_STATIC_PATH  4U /* ":path: /" (RFC 7541, appendix A) */
@@ -90,7 +69,7 @@ struct headgate_hpack {
 HEADGATE_ABI_SIZE(headgate_hpack, 216);
 
 /* Before a header block. */
-HEADGATE_HPACK_INLINE void headgate_hpack_begin(struct headgate_hpack *h)
+HEADGATE_OCTETS_INLINE void headgate_hpack_begin(struct headgate_hpack *h)
 {
 	h->call.endpoint = HEADGATE_CALL_REST;
 	h->call.flags = HEADGATE_CALL_NO_PATH;
@@ -99,15 +78,15 @@ HEADGATE_HPACK_INLINE void headgate_hpack_begin(struct headgate_hpack *h)
 	h->has_path = 0;
 }
 
-HEADGATE_HPACK_INLINE void headgate_hpack_break(struct headgate_hpack *h, __u8 reason)
+HEADGATE_OCTETS_INLINE void headgate_hpack_break(struct headgate_hpack *h, __u8 reason)
 {
 	h->state = HEADGATE_HPACK_BROKEN;
 	h->reason = reason;
 }
 
 /* The path has been looked up: goes with the block, and with the entry if it made one. */
-HEADGATE_HPACK_INLINE void headgate_hpack_resolve(struct headgate_hpack *h,
-						  const struct headgate_call *call)
+HEADGATE_OCTETS_INLINE void headgate_hpack_resolve(struct headgate_hpack *h,
+						   const struct headgate_call *call)
 {
 	h->call = *call;
 	if (h->kind == HEADGATE_HPACK_INSERT) {
@@ -120,7 +99,7 @@ HEADGATE_HPACK_INLINE void headgate_hpack_resolve(struct headgate_hpack *h,
 }
 
 /* Is this entry named ":path"? Its place among the remembered, or HEADGATE_HPACK_PATHS. */
-HEADGATE_HPACK_INLINE __u32 headgate_hpack_find(const struct headgate_hpack *h, __u32 insertion)
+HEADGATE_OCTETS_INLINE __u32 headgate_hpack_find(const struct headgate_hpack *h, __u32 insertion)
 {
 	__u32 i;
 
@@ -135,7 +114,7 @@ HEADGATE_HPACK_INLINE __u32 headgate_hpack_find(const struct headgate_hpack *h, 
 }
 
 /* A block names one path (RFC 9113, 8.3). */
-HEADGATE_HPACK_INLINE void headgate_hpack_path_seen(struct headgate_hpack *h)
+HEADGATE_OCTETS_INLINE void headgate_hpack_path_seen(struct headgate_hpack *h)
 {
 	if (h->has_path)
 		headgate_hpack_break(h, HEADGATE_UNKNOWN_FRAME);
@@ -143,7 +122,7 @@ HEADGATE_HPACK_INLINE void headgate_hpack_path_seen(struct headgate_hpack *h)
 }
 
 /* The octets of the value are all there. 1 = `key` is to be looked up and resolved. */
-HEADGATE_HPACK_INLINE int headgate_hpack_value_ends(struct headgate_hpack *h)
+HEADGATE_OCTETS_INLINE int headgate_hpack_value_ends(struct headgate_hpack *h)
 {
 	h->state = HEADGATE_HPACK_FIELD;
 	h->has_fields = 1;
@@ -162,7 +141,7 @@ HEADGATE_HPACK_INLINE int headgate_hpack_value_ends(struct headgate_hpack *h)
 }
 
 /* The length of the value is known: what it is depends on the name. Returns as above. */
-HEADGATE_HPACK_INLINE int headgate_hpack_value_begins(struct headgate_hpack *h)
+HEADGATE_OCTETS_INLINE int headgate_hpack_value_begins(struct headgate_hpack *h)
 {
 	h->state = HEADGATE_HPACK_VALUE_SKIP;
 	if (h->is_path) {
@@ -175,7 +154,7 @@ HEADGATE_HPACK_INLINE int headgate_hpack_value_begins(struct headgate_hpack *h)
 	return h->value == 0 ? headgate_hpack_value_ends(h) : 0;
 }
 
-HEADGATE_HPACK_INLINE void headgate_hpack_name_begins(struct headgate_hpack *h)
+HEADGATE_OCTETS_INLINE void headgate_hpack_name_begins(struct headgate_hpack *h)
 {
 	h->shift = 0;
 	h->is_path = h->value == (h->huffman ? 4U : 5U);
@@ -186,7 +165,7 @@ HEADGATE_HPACK_INLINE void headgate_hpack_name_begins(struct headgate_hpack *h)
 }
 
 /* The index, or size, of a representation is known. */
-HEADGATE_HPACK_INLINE void headgate_hpack_index_ends(struct headgate_hpack *h)
+HEADGATE_OCTETS_INLINE void headgate_hpack_index_ends(struct headgate_hpack *h)
 {
 	const __u32 index = h->value;
 	__u32 at = HEADGATE_HPACK_PATHS, back;
@@ -227,7 +206,7 @@ HEADGATE_HPACK_INLINE void headgate_hpack_index_ends(struct headgate_hpack *h)
 }
 
 /* One more octet of an integer (RFC 7541, 5.1). 1 = it is complete. */
-HEADGATE_HPACK_INLINE int headgate_hpack_integer(struct headgate_hpack *h, __u8 octet)
+HEADGATE_OCTETS_INLINE int headgate_hpack_integer(struct headgate_hpack *h, __u8 octet)
 {
 	const __u64 sum = h->value + ((__u64)(octet & 0x7f) << (h->shift & 31));
 
@@ -245,8 +224,8 @@ HEADGATE_HPACK_INLINE int headgate_hpack_integer(struct headgate_hpack *h, __u8 
 }
 
 /* The first octet of an integer, where `mask` are its bits. 1 = it is complete. */
-HEADGATE_HPACK_INLINE int headgate_hpack_prefix(struct headgate_hpack *h, __u8 octet, __u8 mask,
-						__u8 more)
+HEADGATE_OCTETS_INLINE int headgate_hpack_prefix(struct headgate_hpack *h, __u8 octet, __u8 mask,
+						 __u8 more)
 {
 	h->value = octet & mask;
 	if (h->value != mask)
@@ -257,7 +236,7 @@ HEADGATE_HPACK_INLINE int headgate_hpack_prefix(struct headgate_hpack *h, __u8 o
 }
 
 /* The first octet of a field. 1 = its index is complete. */
-HEADGATE_HPACK_INLINE int headgate_hpack_field_begins(struct headgate_hpack *h, __u8 octet)
+HEADGATE_OCTETS_INLINE int headgate_hpack_field_begins(struct headgate_hpack *h, __u8 octet)
 {
 	__u8 mask = 0x0f;
 
@@ -276,7 +255,7 @@ HEADGATE_HPACK_INLINE int headgate_hpack_field_begins(struct headgate_hpack *h, 
 }
 
 /* One octet of a name that has the length of ":path". */
-HEADGATE_HPACK_INLINE void headgate_hpack_name_octet(struct headgate_hpack *h, __u8 octet)
+HEADGATE_OCTETS_INLINE void headgate_hpack_name_octet(struct headgate_hpack *h, __u8 octet)
 {
 	const __u64 name = h->huffman ? HEADGATE_HPACK_NAME_HUFFMAN : HEADGATE_HPACK_NAME_PLAIN;
 
@@ -288,9 +267,9 @@ HEADGATE_HPACK_INLINE void headgate_hpack_name_octet(struct headgate_hpack *h, _
 }
 
 /* Up to eight octets of the path; how many. */
-HEADGATE_HPACK_INLINE __u32 headgate_hpack_path_octets(struct headgate_hpack *h,
-						       headgate_octets *octets, __u32 at,
-						       __u32 available)
+HEADGATE_OCTETS_INLINE __u32 headgate_hpack_path_octets(struct headgate_hpack *h,
+							headgate_octets *octets, __u32 at,
+							__u32 available)
 {
 	__u32 have = h->key.bytes, n = 1;
 
@@ -312,8 +291,8 @@ HEADGATE_HPACK_INLINE __u32 headgate_hpack_path_octets(struct headgate_hpack *h,
  * least one. *look_up = 1: `key` is to be looked up, and headgate_hpack_resolve() called, before
  * the next step.
  */
-HEADGATE_HPACK_INLINE __u32 headgate_hpack_step(struct headgate_hpack *h, headgate_octets *octets,
-						__u32 at, __u32 available, int *look_up)
+HEADGATE_OCTETS_INLINE __u32 headgate_hpack_step(struct headgate_hpack *h, headgate_octets *octets,
+						 __u32 at, __u32 available, int *look_up)
 {
 	const __u8 state = h->state;
 	__u32 n;

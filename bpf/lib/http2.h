@@ -9,7 +9,7 @@
  * preface. What breaks a rule of the protocol ends it for good (HEADGATE_HTTP2_LOST, with the
  * reason): from there on nothing can be said about this connection.
  *
- * headgate_http2_step() only parses. headgate_http2_handle() does what a step found; its four hooks
+ * headgate_http2_step() only parses. headgate_http2_handle() does what a step found; its six hooks
  * are defined by who includes this: bpf/http2.bpf.c by maps, lib/http2_native.h by callbacks.
  */
 #ifndef HEADGATE_LIB_HTTP2_H
@@ -96,19 +96,19 @@ HEADGATE_ABI_SIZE(headgate_http2, 256);
 #define HEADGATE_HTTP2_MESSAGE 0x10U /* the gRPC prefix of a request is complete */
 #define HEADGATE_HTTP2_SHORT   0x20U /* its first DATA frame had no room for one */
 
-HEADGATE_HPACK_INLINE void headgate_http2_lose(struct headgate_http2 *h, __u8 reason)
+HEADGATE_OCTETS_INLINE void headgate_http2_lose(struct headgate_http2 *h, __u8 reason)
 {
 	h->state = HEADGATE_HTTP2_LOST;
 	h->hpack.reason = reason;
 }
 
-HEADGATE_HPACK_INLINE int headgate_http2_lost(const struct headgate_http2 *h)
+HEADGATE_OCTETS_INLINE int headgate_http2_lost(const struct headgate_http2 *h)
 {
 	return h->state == HEADGATE_HTTP2_LOST;
 }
 
 /* A frame of a header block, or of DATA, has come to its end. Returns events. */
-HEADGATE_HPACK_INLINE __u32 headgate_http2_frame_ends(struct headgate_http2 *h)
+HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_ends(struct headgate_http2 *h)
 {
 	h->state = HEADGATE_HTTP2_HEAD;
 	h->have = 0;
@@ -131,8 +131,8 @@ HEADGATE_HPACK_INLINE __u32 headgate_http2_frame_ends(struct headgate_http2 *h)
 }
 
 /* May this frame stand here (RFC 9113, 6)? enum headgate_unknown. */
-HEADGATE_HPACK_INLINE __u8 headgate_http2_check(const struct headgate_http2 *h, __u8 type,
-						__u8 flags, __u32 stream, __u32 length)
+HEADGATE_OCTETS_INLINE __u8 headgate_http2_check(const struct headgate_http2 *h, __u8 type,
+						 __u8 flags, __u32 stream, __u32 length)
 {
 	const int odd = stream & 1, opened = odd && stream <= h->last_stream;
 	int fits;
@@ -187,8 +187,8 @@ HEADGATE_HPACK_INLINE __u8 headgate_http2_check(const struct headgate_http2 *h, 
 }
 
 /* A header block begins. */
-HEADGATE_HPACK_INLINE void headgate_http2_block_begins(struct headgate_http2 *h, __u32 stream,
-						       __u8 flags)
+HEADGATE_OCTETS_INLINE void headgate_http2_block_begins(struct headgate_http2 *h, __u32 stream,
+							__u8 flags)
 {
 	headgate_hpack_begin(&h->hpack);
 	h->marks &= (__u8) ~(HEADGATE_HTTP2_TRAILERS | HEADGATE_HTTP2_NO_BODY);
@@ -201,7 +201,7 @@ HEADGATE_HPACK_INLINE void headgate_http2_block_begins(struct headgate_http2 *h,
 }
 
 /* The head of a frame is complete. Returns events. */
-HEADGATE_HPACK_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *h)
+HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *h)
 {
 	const __u32 length = (__u32)h->lead << 16 | (__u32)(h->head >> 48);
 	const __u32 stream = (__u32)h->head & 0x7fffffffU; /* one reserved bit */
@@ -261,8 +261,8 @@ HEADGATE_HPACK_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *h
 }
 
 /* In HEAD: all of it, or one octet. */
-HEADGATE_HPACK_INLINE __u32 headgate_http2_head(struct headgate_http2 *h, headgate_octets *octets,
-						__u32 available)
+HEADGATE_OCTETS_INLINE __u32 headgate_http2_head(struct headgate_http2 *h, headgate_octets *octets,
+						 __u32 available)
 {
 	__u8 head[9];
 	__u8 octet;
@@ -297,7 +297,7 @@ HEADGATE_HPACK_INLINE __u32 headgate_http2_head(struct headgate_http2 *h, headga
 }
 
 /* Where the head of the frame says that padding begins, only padding is left. */
-HEADGATE_HPACK_INLINE __u32 headgate_http2_payload_left(const struct headgate_http2 *h)
+HEADGATE_OCTETS_INLINE __u32 headgate_http2_payload_left(const struct headgate_http2 *h)
 {
 	return h->frame_left - h->pad;
 }
@@ -306,8 +306,8 @@ HEADGATE_HPACK_INLINE __u32 headgate_http2_payload_left(const struct headgate_ht
  * One step in a packet of which octets [h->at, end) are left, at least one. Returns events, which
  * are to be handled before the next step.
  */
-HEADGATE_HPACK_INLINE __u32 headgate_http2_step(struct headgate_http2 *h, headgate_octets *octets,
-						__u32 end)
+HEADGATE_OCTETS_INLINE __u32 headgate_http2_step(struct headgate_http2 *h, headgate_octets *octets,
+						 __u32 end)
 {
 	__u32 available = end - h->at, events = 0, n;
 	int look_up = 0;
@@ -394,7 +394,7 @@ HEADGATE_HPACK_INLINE __u32 headgate_http2_step(struct headgate_http2 *h, headga
  * but the server's own size check will see it: it has the shape of a gRPC message, the first of its
  * request and the only one in this frame, and all four octets lie in this packet.
  */
-HEADGATE_HPACK_INLINE int headgate_http2_may_poison(const struct headgate_http2 *h)
+HEADGATE_OCTETS_INLINE int headgate_http2_may_poison(const struct headgate_http2 *h)
 {
 	const __u32 length = (__u32)h->head, left = headgate_http2_payload_left(h);
 
@@ -414,28 +414,31 @@ struct headgate_http2_judged {
 /* Hooks. `env` is the includer's. */
 struct headgate_http2_env;
 /* The route of h->hpack.key. */
-HEADGATE_HPACK_INLINE void headgate_http2_find(struct headgate_http2_env *env,
-					       struct headgate_http2 *h,
-					       struct headgate_call *call);
-/* The header block of a request has been read. */
-HEADGATE_HPACK_INLINE void headgate_http2_seen(struct headgate_http2_env *env,
-					       struct headgate_http2 *h);
-/* Puts the request of a stream aside; 0 = done. */
-HEADGATE_HPACK_INLINE int headgate_http2_put(struct headgate_http2_env *env, __u32 stream,
-					     const struct headgate_call *call);
-/* Takes it back; 1 = there was one. */
-HEADGATE_HPACK_INLINE int headgate_http2_take(struct headgate_http2_env *env, __u32 stream,
-					      struct headgate_call *call);
-/* The verdict. If it is to be refused, the four octets before h->at are overwritten. */
-HEADGATE_HPACK_INLINE void headgate_http2_judge(struct headgate_http2_env *env,
+HEADGATE_OCTETS_INLINE void headgate_http2_find(struct headgate_http2_env *env,
 						struct headgate_http2 *h,
-						const struct headgate_http2_judged *judged);
+						struct headgate_call *call);
+/* The header block of a request has been read. */
+HEADGATE_OCTETS_INLINE void headgate_http2_seen(struct headgate_http2_env *env,
+						struct headgate_http2 *h);
+/* Puts the request of a stream aside; 0 = done. */
+HEADGATE_OCTETS_INLINE int headgate_http2_put(struct headgate_http2_env *env, __u32 stream,
+					      const struct headgate_call *call);
+/* Takes it back; 1 = there was one. */
+HEADGATE_OCTETS_INLINE int headgate_http2_take(struct headgate_http2_env *env, __u32 stream,
+					       struct headgate_call *call);
+/* The verdict. If it is to be refused, the four octets before h->at are overwritten. */
+HEADGATE_OCTETS_INLINE void headgate_http2_judge(struct headgate_http2_env *env,
+						 struct headgate_http2 *h,
+						 const struct headgate_http2_judged *judged);
+
+/* Its client has given the request of a stream up, answered or not. */
+HEADGATE_OCTETS_INLINE void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream);
 
 /* Does what a step has found. A request is judged once: when its first message begins, or where it
  * turns out to have none.
  */
-HEADGATE_HPACK_INLINE void headgate_http2_handle(struct headgate_http2_env *env,
-						 struct headgate_http2 *h, __u32 events)
+HEADGATE_OCTETS_INLINE void headgate_http2_handle(struct headgate_http2_env *env,
+						  struct headgate_http2 *h, __u32 events)
 {
 	struct headgate_http2_judged judged = {};
 	int judge = 0;
@@ -495,6 +498,8 @@ HEADGATE_HPACK_INLINE void headgate_http2_handle(struct headgate_http2_env *env,
 	}
 	if (judge)
 		headgate_http2_judge(env, h, &judged);
+	if ((events & HEADGATE_HTTP2_ENDED) && h->type == HEADGATE_HTTP2_RST_STREAM)
+		headgate_http2_gone(env, h->stream);
 }
 
 #endif /* HEADGATE_LIB_HTTP2_H */

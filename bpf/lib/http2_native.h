@@ -21,6 +21,7 @@ struct headgate_http2_env {
 	int (*take)(void *user, __u32 stream, struct headgate_call *call);
 	void (*judge)(void *user, const struct headgate_http2 *h,
 		      const struct headgate_http2_judged *judged);
+	void (*gone)(void *user, __u32 stream); /* NULL: nobody asks */
 };
 
 static inline void headgate_http2_find(struct headgate_http2_env *env, struct headgate_http2 *h,
@@ -50,6 +51,12 @@ static inline void headgate_http2_judge(struct headgate_http2_env *env, struct h
 					const struct headgate_http2_judged *judged)
 {
 	env->judge(env->user, h, judged);
+}
+
+static inline void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream)
+{
+	if (env->gone)
+		env->gone(env->user, stream);
 }
 
 /*

@@ -172,36 +172,35 @@ HEADGATE_INLINE int headgate_one_request(const struct headgate_connection *conne
 	return connection->turns <= (connection->kind == HEADGATE_STREAM_OTHER ? 3 : 1);
 }
 
-/* The bucket of a life in a headgate_life_histogram: octave and quarter. */
+/* 1 where `word` is not 0, without a branch (the compiler would make one of it). */
+HEADGATE_INLINE __u64 headgate_is_set(__u64 word)
+{
+	__u64 negative = -word;
+
+	asm volatile("" : "+r"(negative));
+	return (word | negative) >> 63;
+}
+
+/* The bucket of a life in a headgate_life_histogram: octave and quarter. In a loop the verifier
+ * would follow each way through branches by itself.
+ */
 HEADGATE_INLINE __u32 headgate_life_bucket(__u64 life_ns)
 {
-	__u32 octave = 0, bucket;
-	__u64 rest = life_ns;
+	__u64 rest = life_ns, octave = 0, half;
+	__u32 bits, bucket;
 
-	if (rest >> 32) {
-		octave += 32;
-		rest >>= 32;
+#ifdef __clang__
+#pragma clang loop unroll(full)
+#endif
+	for (bits = 32; bits; bits >>= 1) {
+		half = headgate_is_set(rest >> bits) * bits;
+		rest >>= half;
+		octave += half;
 	}
-	if (rest >> 16) {
-		octave += 16;
-		rest >>= 16;
-	}
-	if (rest >> 8) {
-		octave += 8;
-		rest >>= 8;
-	}
-	if (rest >> 4) {
-		octave += 4;
-		rest >>= 4;
-	}
-	if (rest >> 2) {
-		octave += 2;
-		rest >>= 2;
-	}
-	octave += (__u32)(rest >> 1);
 	if (octave < HEADGATE_LIFE_FIRST_OCTAVE)
 		return 0;
-	bucket = (octave - HEADGATE_LIFE_FIRST_OCTAVE) * 4 + (__u32)((life_ns >> (octave - 2)) & 3);
+	bucket =
+	    (__u32)((octave - HEADGATE_LIFE_FIRST_OCTAVE) * 4 + ((life_ns >> (octave - 2)) & 3));
 	return bucket < HEADGATE_LIFE_BUCKETS ? bucket : HEADGATE_LIFE_BUCKETS - 1;
 }
 

@@ -9,6 +9,7 @@
 #ifndef HEADGATE_LIB_MAPS_H
 #define HEADGATE_LIB_MAPS_H
 
+#include "lib/responses.h"
 #include "lib/common.h"
 #include "lib/stream.h"
 
@@ -187,6 +188,23 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_stream);
 } headgate_stream_blank SEC(".maps");
 
+/* of those that speak HTTP/2: what their servers have and have not answered */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, HEADGATE_MAX_STREAMS);
+	__type(key, __u64);
+	__type(value, struct headgate_responses);
+} headgate_response_states SEC(".maps");
+
+/* all zero */
+HEADGATE_MAP struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct headgate_responses);
+} headgate_response_blank SEC(".maps");
+
 HEADGATE_MAP struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, HEADGATE_STAGE_COUNT);
@@ -254,15 +272,17 @@ HEADGATE_MAP struct {
 	__type(value, struct headgate_model);
 } headgate_models SEC(".maps");
 
-/* Set before loading: which namespace this instance of a program serves, and which target (0 where
- * it serves none of its own).
+/* Set before loading: which namespace this instance of a program serves, which target (0 where it
+ * serves none of its own), and whether requests of HTTP/2 are looked at there.
  */
 #ifdef HEADGATE_DEFINE_MAPS
 const volatile __u32 headgate_netns_id = 0;
 const volatile __u32 headgate_target_slot = 0;
+const volatile __u32 headgate_serves_http2 = 0;
 #else
 extern const volatile __u32 headgate_netns_id;
 extern const volatile __u32 headgate_target_slot;
+extern const volatile __u32 headgate_serves_http2;
 #endif
 
 #endif /* HEADGATE_LIB_MAPS_H */

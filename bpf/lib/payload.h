@@ -14,6 +14,7 @@
 struct headgate_payload {
 	__u32 offset_bytes; /* from the network header */
 	__u32 bytes;	    /* 0: none, or not to be seen (IPv6 extension headers) */
+	__u32 seq;	    /* of its first octet */
 };
 
 /* Length of the IP header in front of `protocol`; 0 = it is not there. */
@@ -42,6 +43,7 @@ static __always_inline struct headgate_payload headgate_tcp_payload(struct __sk_
 	if (!ip_bytes || (void *)(tcp + 1) > end)
 		return out;
 	out.offset_bytes = ip_bytes + tcp->doff * 4U;
+	out.seq = bpf_ntohl(tcp->seq);
 	if (skb->len > out.offset_bytes)
 		out.bytes = skb->len - out.offset_bytes;
 	return out;

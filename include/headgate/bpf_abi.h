@@ -414,7 +414,8 @@ struct headgate_connection {
   __u64 turn_bytes;     /* received_bytes when the last turn ended */
   __u32 endpoint;
   __u32 target;
-  __u32 kind;       /* enum headgate_stream_kind */
+  __u16 kind;       /* enum headgate_stream_kind */
+  __u16 responses;  /* not 0: lib/responses.h looks at what its server sends */
   __u32 turns;      /* requests that were answered, as far as payload tells; stays at 2 */
   __u32 generation; /* OTHER: of the latest bytes. HTTP1: bytes announced, still to come */
   __u32 closed;     /* not 0: what comes now is live no more */

@@ -148,8 +148,8 @@ std::vector<Layout> layouts() {
        sizeof(connection),
        {M(connection, established_ns), M(connection, received_bytes), M(connection, released_bytes),
         M(connection, turn_bytes), M(connection, endpoint), M(connection, target),
-        M(connection, kind), M(connection, turns), M(connection, generation),
-        M(connection, closed)}},
+        M(connection, kind), M(connection, responses), M(connection, turns),
+        M(connection, generation), M(connection, closed)}},
       {"headgate_life_histogram", sizeof(lives), {M(lives, counts)}},
       {"headgate_flow_set",
        sizeof(flow_set),
@@ -236,10 +236,11 @@ TEST(Abi, NoStructIsLeftOut) {
   ASSERT_NE(types, nullptr);
   // of bpf/lib: what the kernel side keeps to itself
   const std::set<std::string> own = {
-      "headgate_try",          "headgate_answer", "headgate_request",    "headgate_stream",
-      "headgate_path",         "headgate_http1",  "headgate_http2",      "headgate_http2_env",
-      "headgate_http2_judged", "headgate_hpack",  "headgate_hpack_path", "headgate_payload",
-      "headgate_packet",       "headgate_early",  "headgate_vlan",       "headgate_reset_tcp"};
+      "headgate_try",          "headgate_answer",      "headgate_request",    "headgate_stream",
+      "headgate_path",         "headgate_http1",       "headgate_http2",      "headgate_http2_env",
+      "headgate_http2_judged", "headgate_hpack",       "headgate_hpack_path", "headgate_payload",
+      "headgate_packet",       "headgate_early",       "headgate_vlan",       "headgate_reset_tcp",
+      "headgate_responses",    "headgate_waiting_call"};
   for (__u32 id = 1; id < btf__type_cnt(types.get()); ++id) {
     const btf_type* type = btf__type_by_id(types.get(), id);
     const std::string name = btf__name_by_offset(types.get(), type->name_off);

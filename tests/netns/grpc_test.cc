@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +57,7 @@ class Requests : public testing::Test {
     GateLab::must(lab_->maps->map_flow(key, {port_->slot(), HEADGATE_REF_REQUESTS}));
     start_server();
     lab_->count_connections(*port_, cgroup_, net_.server);
+    lab_->count_payload(*port_, cgroup_, net_.server);
     rest_ = route(1);
     traces_ = route(2);
     add_method(kTraces, *traces_, HEADGATE_ROUTE_UNARY);
@@ -244,6 +247,86 @@ TEST_F(Grpc, LeaseObserveSwitchAndPortHoldHereToo) {
   look_at(HEADGATE_REQUESTS_HTTP1 | HEADGATE_REQUESTS_REFUSE);
   EXPECT_EQ(call(kTraces, 50, 4, 10), (Statuses{{"OK", 50}}));
   EXPECT_EQ(unknown(HEADGATE_UNKNOWN_PROTOCOL), 1U) << "the connection";
+}
+
+TEST_F(Grpc, AnswersEndWhatIsInFlightAndAreTimed) {
+  EXPECT_EQ(call(kTraces, 2000, 16, 1000), (Statuses{{"OK", 2000}}));
+  const auto ended = [&] {
+    const headgate_counters now = traces_->counters();
+    return now.responses + now.closed;
+  };
+  ASSERT_TRUE(lab::eventually([&] { return ended() == 2000; })) << ended();
+  const headgate_counters counted = traces_->counters();
+  EXPECT_LE(counted.closed, 20U) << "not followed, because 64 others came and went meanwhile";
+  EXPECT_EQ(traces_->state().in_flight, 0U);
+  const double mean_s =
+      static_cast<double>(counted.response_ns) * 1e-9 / static_cast<double>(counted.responses);
+  EXPECT_GT(mean_s, 1e-6);
+  EXPECT_LT(mean_s, 1);
+  const headgate_life_histogram& lives = lab_->maps->lives(traces_->slot());
+  EXPECT_EQ(std::accumulate(std::begin(lives.counts), std::end(lives.counts), 0U),
+            counted.responses);
+}
+
+TEST_F(Grpc, RefusedCallsAreNotInFlight) {
+  admit(0);
+  EXPECT_EQ(call(kTraces, 200, 8, 1000), (Statuses{{"ResourceExhausted", 200}}));
+  EXPECT_EQ(traces_->counters().responses, 0U);
+  EXPECT_EQ(traces_->state().in_flight, 0U);
+}
+
+TEST_F(Grpc, WhatAServerHasAndDoesNotAnswerIsInFlightUntilItsConnectionEnds) {
+  const lab::Cgroup elsewhere("grpc-client");
+  const std::string address = server_address();
+  auto client = std::make_unique<Child>(net_.client, elsewhere, [&] {
+    ::execl(HEADGATE_GRPC_PEER, "grpc_peer", "call", address.c_str(), kTraces, "1000000", "8",
+            "1000", nullptr);
+  });
+  ASSERT_TRUE(lab::eventually([&] { return traces_->counters().responses > 100; }));
+  server_->signal(SIGSTOP);
+  // Each of the eight callers waits for an answer.
+  ASSERT_TRUE(lab::eventually([&] { return traces_->state().in_flight == 8; }))
+      << traces_->state().in_flight;
+  client.reset();  // killed
+  server_->signal(SIGCONT);
+  EXPECT_TRUE(lab::eventually([&] { return traces_->state().in_flight == 0; }))
+      << traces_->state().in_flight;
+  EXPECT_TRUE(lab::eventually([&] {
+    const headgate_counters now = traces_->counters();
+    return now.admitted == now.responses + now.closed;
+  })) << "what was taken in has ended";
+}
+
+TEST_F(Grpc, CallsThatTheirClientGivesUpAreInFlightNoMore) {
+  HEADGATE_REQUIRES(std::system("/usr/bin/python3 -c 'import grpc' 2>/dev/null") == 0
+                        ? ""
+                        : "needs the Debian package python3-grpcio");
+  const lab::Cgroup elsewhere("grpc-client");
+  const std::string script = R"(
+import grpc, sys
+call = grpc.insecure_channel(sys.argv[1]).unary_unary(sys.argv[2])
+call(b"x" * 100, timeout=20)
+print("ready", flush=True)
+sys.stdin.readline()
+try:
+    call(b"x" * 100, timeout=1)
+except grpc.RpcError as error:
+    print(error.code().name, flush=True)
+sys.stdin.readline()
+)";
+  const std::string address = server_address();
+  Child client(net_.client, elsewhere, [&] {
+    ::execl("/usr/bin/python3", "python3", "-c", script.c_str(), address.c_str(), kTraces, nullptr);
+  });
+  ASSERT_EQ(client.read(6), "ready\n");
+  server_->signal(SIGSTOP);
+  client.write("\n");
+  ASSERT_TRUE(lab::eventually([&] { return traces_->state().in_flight == 1; }));
+  ASSERT_EQ(client.read(18), "DEADLINE_EXCEEDED\n");
+  EXPECT_TRUE(lab::eventually([&] { return traces_->state().in_flight == 0; }))
+      << "the server still sleeps";
+  EXPECT_EQ(traces_->counters().closed, 1U);
+  server_->signal(SIGCONT);
 }
 
 TEST_F(Grpc, E12OwnLimitOfTheServerIsNotCountedAsOurs) {

@@ -59,6 +59,13 @@ class Child {
       ::waitpid(pid_, nullptr, 0);
     }
   }
+  void signal(int number) const { ::kill(pid_, number); }
+  /// To its standard input.
+  void write(const std::string& text) const {
+    if (::write(in_.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+      throw SetupError("write to a child");
+    }
+  }
   /// Ends its input; returns what it has written when it has ended.
   std::string finish() {
     in_.reset();
