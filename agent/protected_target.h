@@ -194,6 +194,7 @@ class ProtectedTarget {
   void publish_requests(const Endpoint& endpoint, PolicyContext context);
   [[nodiscard]] std::uint64_t recognized_in_flight() const;
   [[nodiscard]] bool gates_connections(const Endpoint& endpoint) const;
+  [[nodiscard]] static std::uint8_t ip_protocol(Protocol protocol);
   [[nodiscard]] static std::string shown_name(const Endpoint& endpoint);
   void snapshot_port(const Endpoint& endpoint, EndpointSnapshot& out) const;
   void snapshot_requests(const Endpoint& endpoint, EndpointSnapshot& out) const;
