@@ -3,6 +3,7 @@
 what it needs. Every figure that is compared comes from the same run."""
 import json
 import os
+import re
 import signal
 import time
 
@@ -82,6 +83,13 @@ def capacity(cluster):
 def overload(cluster, address, start=None, seconds=LOAD_S):
     start = start or cluster.load_in_pod
     return start(seconds, "-rate", OVERLOAD * capacity(cluster), address)
+
+
+def replaced(cluster):
+    """A protected pod without a past: no storm, no Event of a minute ago."""
+    old = cluster.pod("app=pushgateway", NAMESPACE)["metadata"]["name"]
+    cluster.kubectl("-n", NAMESPACE, "delete", "pod", old)
+    return cluster.pod("app=pushgateway", NAMESPACE)
 
 
 def served_share(cluster, result):
@@ -283,14 +291,44 @@ def configmap(cluster):
     until(30, "the broken one is refused",
           lambda: cluster.metrics().sum("headgate_config_last_reload_successful") == 0)
     expect("refuze" in cluster.agent_log(), "the log does not name the key")
+    note = until(20, "an Event ConfigRefused", lambda: told(cluster, agent, "ConfigRefused"))
+    expect("refuze" in note, f"the Event does not name the key: {note}")
     expect(mode("enforce")(), "the last good configuration is not in force")
     saved(cluster, PROTECTED)
     install(cluster)
     until(30, "the good one is taken over",
           lambda: cluster.metrics().sum("headgate_config_last_reload_successful") == 1)
+    until(60, "an Event ConfigTakenOver", lambda: told(cluster, agent, "ConfigTakenOver"))
     same = cluster.agent()
     expect(same["metadata"]["uid"] == agent["metadata"]["uid"] and restarts(same) == restarts(agent),
            "the agent was restarted")
+
+
+def told(cluster, pod, reason):
+    """The note of the newest Event with this reason about this very pod; None: there is none."""
+    events = cluster.get("events.events.k8s.io", "-n", pod["metadata"]["namespace"])["items"]
+    about = [e for e in events if e["regarding"].get("uid") == pod["metadata"]["uid"]
+             and e["reason"] == reason and e["reportingController"] == "headgate"]
+    return max(about, key=lambda e: e["eventTime"])["note"] if about else None
+
+
+@case
+def events(cluster):
+    """Events on the target's pod say, with numbers, that it sheds load, and that it has recovered"""
+    workloads(cluster)
+    pod = replaced(cluster)
+    install(cluster)
+    both_gated(cluster)
+    load = overload(cluster, PROTECTED)
+    for reason, numbers in (
+            ("LoadShedding", r"push \d+ % of \d+/s; CPU \d+ % of 0.25 cores, memory \d+ % of 256 MiB"),
+            ("Recovered", r"after \d+ s: push refused \d+ of \d+; CPU \d+ % of 0.25 cores")):
+        note = until(90, f"an Event {reason}", lambda: told(cluster, pod, reason))
+        cluster.say(f"{reason}: {note}")
+        expect(re.search(numbers, note), f"no numbers like {numbers}")
+    load.result()
+    described = cluster.kubectl("-n", NAMESPACE, "describe", "pod", pod["metadata"]["name"])
+    expect("LoadShedding" in described, "kubectl describe does not show it")
 
 
 def agent_processes(cluster, pod):
@@ -362,6 +400,9 @@ def rbac(cluster):
     for method, path in (("GET", "/api/v1/pods"), ("GET", one),
                          ("GET", "/api/v1/pods?watch=1&timeoutSeconds=1")):
         expect(answer(method, path) == 200, f"{method} {path}: {answer(method, path)}")
+    # 400: it may, and what was sent is no Event.
+    made = answer("POST", "/apis/events.k8s.io/v1/namespaces/monitoring/events")
+    expect(made == 400, f"an Event without a body: {made}")
     for method, path in (("DELETE", one), ("PATCH", one), ("POST", "/api/v1/namespaces/monitoring/pods"),
                          ("GET", one + "/log"), ("POST", one + "/exec?command=x"), ("GET", "/api/v1/nodes"),
                          ("GET", "/api/v1/secrets"), ("GET", "/api/v1/namespaces/headgate/secrets"),
@@ -422,3 +463,17 @@ def capabilities(cluster):
     said = cluster.on_node("curl", "-sf", "-m", "5", f"http://{address}:9749/readyz?verbose")
     expect("degraded" not in said, said)
     saved(cluster, PROTECTED)
+
+@case
+def uninstall(cluster):
+    """helm uninstall: the gates are open, and nothing is left on the node"""
+    protected(cluster)
+    cluster.helm("uninstall", "headgate", "--namespace", "headgate", "--wait", "--timeout", "90s")
+    cluster.installed = None
+    # helm waits for the DaemonSet, not for its pods.
+    until(60, "the agent has ended", lambda: not cluster.get("pods", "-n", "headgate")["items"])
+    left = cluster.on_node("find", "/sys/fs/bpf", "-path", "*headgate*")
+    expect(not left, f"left in bpffs:\n{left}")
+    address = cluster.pod("app=pushgateway", NAMESPACE)["status"]["podIP"]
+    result = cluster.load_in_pod(3, "-rate", 20, "-get", f"http://{address}:9091/-/healthy").result()
+    expect(result["served"] == result["sent"] > 0, f"not all served: {result}")
