@@ -147,6 +147,7 @@ Result<> ProtectedTarget::claim_endpoint(Endpoint endpoint, std::uint64_t route_
     input.floor = config.floor;
     input.tcp = config.protocol != Protocol::kUdp;
     input.requests = !endpoint.is_port();
+    input.refused_by_server = input.requests && config.protocol == Protocol::kGrpc;
     if (endpoint.part == Endpoint::Part::kRoute) {
       input.criticality = config.routes[endpoint.route].criticality;
       input.floor = config.routes[endpoint.route].floor;

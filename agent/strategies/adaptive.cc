@@ -214,7 +214,7 @@ void Adaptive::decide(const StrategyInput& in, Decision& out) {
   }
   last_at_ = signals.at;
 
-  intake_.add(in, arrivals_);
+  intake_.add(in, arrivals_, cost_);
   update_memory(in, tick_s);
   const bool stale = !signals.cpu.known() && !signals.cpu_fast.known();
   if (stale || !(signals.capacity_cores >= kLeastCores && signals.capacity_cores <= kMostCores)) {

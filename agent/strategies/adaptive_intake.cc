@@ -43,7 +43,7 @@ void Intake::clear() {
   periods_ = throttled_ = -1;
 }
 
-void Intake::add(const StrategyInput& in, const Arrivals& arrivals) {
+void Intake::add(const StrategyInput& in, const Arrivals& arrivals, const CostModel& cost) {
   for (std::size_t i = 0; i < count_; ++i) {
     const EndpointInput& endpoint = in.endpoints[i];
     const EndpointActivity& a = endpoint.activity;
@@ -68,11 +68,13 @@ void Intake::add(const StrategyInput& in, const Arrivals& arrivals) {
       completed_[count_ + i] += received;
     }
     admitted_[count_ + i] += kb;
-    if (endpoint.requests && !a.responses_known) {  // gRPC
-      const double refused = set_->refused_share * number(a.refused);
+    if (endpoint.refused_by_server) {
+      const double cost_s = cost.cost(i, arrivals.kb(i));
+      const double share = cost_s > 0 ? std::min(set_->refused_share, set_->refused_most_s / cost_s)
+                                      : set_->refused_share;
+      const double refused = share * number(a.refused);
       const double refused_kb =
-          set_->refused_share *
-          std::max(0.0, kilobytes(a.offered_bytes) - kilobytes(a.admitted_bytes));
+          share * std::max(0.0, kilobytes(a.offered_bytes) - kilobytes(a.admitted_bytes));
       refused_[i] += refused;
       refused_[count_ + i] += refused_kb;
       admitted_[i] += refused;

@@ -7,6 +7,7 @@
 
 #include "headgate/strategy.h"
 
+#include "agent/strategies/adaptive_cost.h"
 #include "agent/strategies/adaptive_demand.h"
 #include "agent/strategies/adaptive_settings.h"
 
@@ -24,7 +25,7 @@ class Intake {
   /// A connection counts as a request when it is established, not when it is admitted: a listener
   /// that is down, SYN cookies and a full accept queue make the two differ, and only the former
   /// costs anything. Its size is known when it closes, one service time late.
-  void add(const StrategyInput& in, const Arrivals& arrivals);
+  void add(const StrategyInput& in, const Arrivals& arrivals, const CostModel& cost);
   /// True where what was added is an interval: it is in `out` then.
   [[nodiscard]] bool finish(const Signals& signals, Interval& out);
   void clear();

@@ -54,15 +54,16 @@ struct Settings {
   bool low_rate_smoothing = true;
   bool use_connections = true;  ///< established, closed, in flight, bytes at close
   bool loss_needs_backlog = true;
-  bool bucket_alone = true;      ///< A1
-  bool calm_bucket = true;       ///< depth by requests while there is no overload
-  bool class_depths = true;      ///< a class has room above what a lower one may owe
-  double refused_share = 0.12;   ///< of a call's cost, where the server itself refuses it; 0 = free
-  bool live_budget = true;       ///< A4
-  bool deaths = true;            ///< A5
-  bool waiting = true;           ///< A6
-  bool informative_only = true;  ///< a window without information does not arm the bucket
-  bool careful_memory = true;    ///< evidence, probing, and less lost to a leak
+  bool bucket_alone = true;     ///< A1
+  bool calm_bucket = true;      ///< depth by requests while there is no overload
+  bool class_depths = true;     ///< a class has room above what a lower one may owe
+  double refused_share = 0.12;  ///< of a call's cost, where the server itself refuses it; 0 = free
+  double refused_most_s = 0.001;  ///< that is at most so much: it does not grow with the work
+  bool live_budget = true;        ///< A4
+  bool deaths = true;             ///< A5
+  bool waiting = true;            ///< A6
+  bool informative_only = true;   ///< a window without information does not arm the bucket
+  bool careful_memory = true;     ///< evidence, probing, and less lost to a leak
 
   void to_spec() {
     min_throttled_periods = 2;

@@ -51,6 +51,8 @@ struct EndpointInput {
   bool tcp = true;
   /// Its attempts are requests on live connections: admitted is established, answered is closed.
   bool requests = false;
+  /// They are refused by the server's own stack (gRPC), which is not free; else by the kernel.
+  bool refused_by_server = false;
   EndpointActivity activity;
 };
 

@@ -28,8 +28,9 @@ using Statuses = std::map<std::string, int>;
 
 constexpr const char* kTraces = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 constexpr const char* kLogs = "/opentelemetry.proto.collector.logs.v1.LogsService/Export";
-/// Some eight milliseconds of CPU a call.
-constexpr const char* kWork_kib = "8000";
+/// A few milliseconds of CPU a call: the critical ones alone are a third of what it can do, with
+/// the sheddable ones it is three times that.
+constexpr const char* kWork_kib = "2000";
 
 class GrpcUnderLoad : public ::testing::Test {
  protected:
@@ -84,9 +85,9 @@ class GrpcUnderLoad : public ::testing::Test {
 };
 
 TEST_F(GrpcUnderLoad, TheCriticalMethodIsServedWhileTheSheddableOneIsExhausted) {
-  EXPECT_EQ(call(kLogs, 80, 2, 100), (Statuses{{"OK", 80}})) << "half of what it can do";
+  EXPECT_EQ(call(kLogs, 80, 2, 100), (Statuses{{"OK", 80}})) << "a third of what it can do";
   Statuses traces;
-  std::thread flood([&] { traces = call(kTraces, 4000, 24, 60); });
+  std::thread flood([&] { traces = call(kTraces, 2400, 24, 120); });
   std::this_thread::sleep_for(std::chrono::seconds(2));  // what a call costs is learned
   Statuses logs = call(kLogs, 120, 2, 100);
   flood.join();
@@ -94,10 +95,10 @@ TEST_F(GrpcUnderLoad, TheCriticalMethodIsServedWhileTheSheddableOneIsExhausted) 
                            logs["ResourceExhausted"], traces["OK"], traces["ResourceExhausted"],
                            agent_.target("otel").dump(1)));
   EXPECT_EQ(logs["OK"] + logs["ResourceExhausted"], 120) << "another status";
-  EXPECT_EQ(traces["OK"] + traces["ResourceExhausted"], 4000) << "another status";
+  EXPECT_EQ(traces["OK"] + traces["ResourceExhausted"], 2400) << "another status";
   if (lab::machine_is_busy()) {
     // Others take the CPU away: what is left does for a part of them. The order must hold.
-    EXPECT_GT(logs["OK"] * 4000, 10 * traces["OK"] * 120);
+    EXPECT_GT(logs["OK"] * 2400, 10 * traces["OK"] * 120);
   } else {
     EXPECT_GE(logs["OK"], 118);
   }
@@ -105,7 +106,7 @@ TEST_F(GrpcUnderLoad, TheCriticalMethodIsServedWhileTheSheddableOneIsExhausted) 
   EXPECT_GT(traces["OK"], 0) << "what is left is theirs";
 
   ASSERT_TRUE(lab::eventually([&] {
-    return counters("grpc/traces").value("offered", 0) == 4000 &&
+    return counters("grpc/traces").value("offered", 0) == 2400 &&
            counters("grpc/logs").value("offered", 0) == 200;
   }));
   EXPECT_EQ(counters("grpc/traces")["answered"], traces["ResourceExhausted"]);

@@ -157,7 +157,8 @@ class Server {
     for (std::size_t i = 0; i < routes_.size(); ++i) {
       EndpointActivity& a = inputs_[i + 1].activity;
       a.sizes_known = true;
-      a.in_flight_known = a.responses_known = routes_[i].refused_s == 0;
+      inputs_[i + 1].refused_by_server = routes_[i].refused_s > 0;
+      a.in_flight_known = a.responses_known = !inputs_[i + 1].refused_by_server;
       if (!a.in_flight_known) continue;
       a.in_flight = static_cast<std::uint64_t>(std::count_if(
           queue_.begin(), queue_.end(), [&](const Job& job) { return job.route == i; }));
@@ -292,14 +293,22 @@ TEST(AdaptiveIntake, ARefusedCallOfGrpcIsAPartOfAnAdmittedOne) {
     one.activity.admitted_bytes = 20 * 1024;
     one.activity.sizes_known = true;
   }
-  endpoints[1].activity.responses_known = true;  // HTTP/1.1: the kernel answers, that is free
+  endpoints[0].refused_by_server = true;  // of HTTP/1.1 the kernel answers, that is free
+  adaptive::CostModel cost(settings);
+  cost.resize(2);
   const Signals signals;
-  intake.add({.signals = signals, .endpoints = endpoints}, arrivals);
+  intake.add({.signals = signals, .endpoints = endpoints}, arrivals, cost);
   EXPECT_DOUBLE_EQ(intake.refused()[0], 20);
   EXPECT_DOUBLE_EQ(intake.refused()[2], 20) << "KB";
   EXPECT_DOUBLE_EQ(intake.admitted()[0], 40);
   EXPECT_DOUBLE_EQ(intake.refused()[1], 0);
   EXPECT_DOUBLE_EQ(intake.admitted()[1], 20);
+
+  // A quarter of a dear one is more than a refusal can take.
+  ASSERT_TRUE(cost.restore_costs(0, 0.010, 0));
+  intake.clear();
+  intake.add({.signals = signals, .endpoints = endpoints}, arrivals, cost);
+  EXPECT_NEAR(intake.refused()[0], 80 * settings.refused_most_s / 0.010, 1e-9);
 }
 
 TEST(AdaptiveRoutes, AFloorHoldsAmongRoutesOfOneClass) {
