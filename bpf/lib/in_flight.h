@@ -110,12 +110,15 @@ static __always_inline void headgate_call_ends(struct headgate_responses *respon
 		headgate_count_unanswered(endpoint);
 }
 
-/* None of this connection's will be seen to be answered. */
+/* None of this connection's will be seen to be answered. Unrolled: of a loop here clang makes one
+ * whose way back is no jump, which verifiers before 6.2 refuse ("back-edge").
+ */
 static __always_inline void headgate_calls_lost(struct headgate_responses *responses)
 {
 	__u32 i;
 
 	headgate_responses_lose(responses);
+#pragma clang loop unroll(full)
 	for (i = 0; i < HEADGATE_RESPONSES_CALLS; i++)
 		headgate_call_ends(responses, headgate_responses_lost(responses), 0);
 }

@@ -87,7 +87,7 @@ TEST_F(Load, EveryProgramLoadsInTheVariantThatTheAgentChooses) {
   auto maps = KernelMaps::open(PinDirectory::prepare(""));
   ASSERT_TRUE(maps) << maps.error().message;
   for (const Program program : kPrograms) {
-    const auto loaded = load_program(program, {4711, 0}, **maps);
+    const auto loaded = load_program(program, {4711, 0, /*http2=*/true}, **maps);
     ASSERT_TRUE(loaded) << static_cast<int>(program) << ": " << loaded.error().message;
     EXPECT_GT(loaded->id, 0U);
     std::cout << "kernel " << kernel.release << ", program " << static_cast<int>(program) << ": "
@@ -201,7 +201,7 @@ TEST_F(Load, NeedsNoBtfOfTheKernel) {
       return;
     }
     for (const Program program : kPrograms) {
-      if (const auto loaded = load_program(program, {4711, 0}, **maps); !loaded) {
+      if (const auto loaded = load_program(program, {4711, 0, /*http2=*/true}, **maps); !loaded) {
         problem = loaded.error().message;
       }
     }
