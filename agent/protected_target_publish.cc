@@ -5,8 +5,8 @@
 #include "headgate/bpf_abi.h"
 
 #include "agent/decision/publish_policy.h"
-#include "agent/request_routes.h"
 #include "agent/protected_target.h"
+#include "agent/request_routes.h"
 
 namespace headgate {
 namespace {
