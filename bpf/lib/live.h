@@ -62,8 +62,9 @@ HEADGATE_INLINE __u64 *headgate_live_sum(struct headgate_target_state *state, __
  * HEADGATE_HEAD_BYTES. Names are compared by the letters that tell it from other headers that are
  * in use: this is a forecast, and what really comes is counted.
  */
-HEADGATE_INLINE __u64 headgate_content_length(const __u8 *head)
+HEADGATE_INLINE __u64 headgate_content_length(__u8 *head)
 {
+	volatile __u8 *place = &head[HEADGATE_HEAD_BYTES - 1];
 	__u64 value = 0;
 	__u32 i, k;
 
@@ -72,6 +73,9 @@ HEADGATE_INLINE __u64 headgate_content_length(const __u8 *head)
 		    (head[i + 9] | 32) == 'l' && (head[i + 14] | 32) == 'h' && head[i + 15] == ':')
 			break;
 	}
+	/* Through memory: else the verifier follows what comes for each place by itself. */
+	*place = (__u8)i;
+	i = *place;
 	if (i >= HEADGATE_HEAD_BYTES - 32)
 		return 0;
 	for (k = 0; k < 14; k++) {
