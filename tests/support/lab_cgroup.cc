@@ -166,6 +166,19 @@ void Cgroup::limit_memory(std::uint64_t memory_bytes) const {
              std::to_string(memory_bytes));
 }
 
+std::chrono::nanoseconds Cgroup::cpu_used() const {
+  if (!is_v2("cpuacct")) {
+    std::int64_t ns = 0;
+    std::ifstream(directory("cpuacct") + "/cpuacct.usage") >> ns;
+    return std::chrono::nanoseconds(ns);
+  }
+  std::ifstream stat(v2_directory_ + "/cpu.stat");
+  std::int64_t us = 0;
+  for (std::string key; stat >> key >> us && key != "usage_usec";) {
+  }
+  return std::chrono::microseconds(us);
+}
+
 void Cgroup::add(pid_t pid) const {
   for (const std::string& file : procs_files()) {
     write_file(file, std::to_string(pid));

@@ -185,6 +185,8 @@ class Cgroup {
 
   void limit_cpu(double cores) const;
   void limit_memory(std::uint64_t memory_bytes) const;
+  /// CPU time of all that ever ran here.
+  [[nodiscard]] std::chrono::nanoseconds cpu_used() const;
   void add(pid_t pid) const;
 
  private:
