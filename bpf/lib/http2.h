@@ -15,6 +15,7 @@
 #ifndef HEADGATE_LIB_HTTP2_H
 #define HEADGATE_LIB_HTTP2_H
 
+#include "lib/frame.h"
 #include "lib/hpack.h"
 
 /* The largest frame that every peer may send (SETTINGS_MAX_FRAME_SIZE, RFC 9113, 6.5.2). What the
@@ -27,26 +28,6 @@
  * one octet would take 12000 in 64 KB.
  */
 #define HEADGATE_HTTP2_STEPS_MAX 8192
-
-/* RFC 9113, 6 */
-enum headgate_http2_frame {
-	HEADGATE_HTTP2_DATA = 0,
-	HEADGATE_HTTP2_HEADERS = 1,
-	HEADGATE_HTTP2_PRIORITY = 2,
-	HEADGATE_HTTP2_RST_STREAM = 3,
-	HEADGATE_HTTP2_SETTINGS = 4,
-	HEADGATE_HTTP2_PUSH_PROMISE = 5,
-	HEADGATE_HTTP2_PING = 6,
-	HEADGATE_HTTP2_GOAWAY = 7,
-	HEADGATE_HTTP2_WINDOW_UPDATE = 8,
-	HEADGATE_HTTP2_CONTINUATION = 9,
-};
-
-#define HEADGATE_HTTP2_END_STREAM   0x01U
-#define HEADGATE_HTTP2_ACK	    0x01U
-#define HEADGATE_HTTP2_END_HEADERS  0x04U
-#define HEADGATE_HTTP2_PADDED	    0x08U
-#define HEADGATE_HTTP2_HAS_PRIORITY 0x20U
 
 enum headgate_http2_state {
 	HEADGATE_HTTP2_HEAD = 0,   /* in the nine octets of a frame's head */
@@ -203,10 +184,10 @@ HEADGATE_OCTETS_INLINE void headgate_http2_block_begins(struct headgate_http2 *h
 /* The head of a frame is complete. Returns events. */
 HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *h)
 {
-	const __u32 length = (__u32)h->lead << 16 | (__u32)(h->head >> 48);
-	const __u32 stream = (__u32)h->head & 0x7fffffffU; /* one reserved bit */
-	const __u8 type = (__u8)(h->head >> 40);
-	__u8 flags = (__u8)(h->head >> 32);
+	const __u32 length = HEADGATE_FRAME_LENGTH(h->lead, h->head);
+	const __u32 stream = HEADGATE_FRAME_STREAM(h->head);
+	const __u8 type = HEADGATE_FRAME_TYPE(h->head);
+	__u8 flags = HEADGATE_FRAME_FLAGS(h->head);
 	__u32 least = 0, events = 0;
 	__u8 reason;
 
@@ -264,36 +245,15 @@ HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *
 HEADGATE_OCTETS_INLINE __u32 headgate_http2_head(struct headgate_http2 *h, headgate_octets *octets,
 						 __u32 available)
 {
-	__u8 head[9];
-	__u8 octet;
-	__u32 i;
+	const __u32 taken =
+	    headgate_frame_head(octets, h->at, available, &h->lead, &h->head, &h->have);
 
-	if (h->have == 0 && available >= sizeof(head)) {
-		if (headgate_octets_load(octets, h->at, head, sizeof(head))) {
-			headgate_http2_lose(h, HEADGATE_UNKNOWN_BUDGET);
-			return 0;
-		}
-		h->at += (__u32)sizeof(head);
-		h->lead = head[0];
-		h->head = 0;
-#ifdef __clang__
-#pragma clang loop unroll(full)
-#endif
-		for (i = 1; i < sizeof(head); i++)
-			h->head = h->head << 8 | head[i];
-		return headgate_http2_frame_begins(h);
-	}
-	if (headgate_octets_load(octets, h->at, &octet, 1)) {
+	if (!taken) {
 		headgate_http2_lose(h, HEADGATE_UNKNOWN_BUDGET);
 		return 0;
 	}
-	h->at++;
-	if (h->have == 0)
-		h->lead = octet;
-	else
-		h->head = h->head << 8 | octet;
-	h->have++;
-	return h->have == sizeof(head) ? headgate_http2_frame_begins(h) : 0;
+	h->at += taken;
+	return h->have == HEADGATE_FRAME_HEAD_BYTES ? headgate_http2_frame_begins(h) : 0;
 }
 
 /* Where the head of the frame says that padding begins, only padding is left. */

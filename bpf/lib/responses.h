@@ -15,7 +15,7 @@
 #ifndef HEADGATE_LIB_RESPONSES_H
 #define HEADGATE_LIB_RESPONSES_H
 
-#include "lib/octets.h"
+#include "lib/frame.h"
 
 enum headgate_responses_state {
 	HEADGATE_RESPONSES_NEW = 0,  /* the server has said nothing yet */
@@ -27,8 +27,7 @@ enum headgate_responses_state {
 /* A client counts its streams 1, 3, 5, so up to as many at a time have places of their own. What
  * finds its place taken is not followed.
  */
-#define HEADGATE_RESPONSES_CALLS      64U
-#define HEADGATE_RESPONSES_HEAD_BYTES 9U
+#define HEADGATE_RESPONSES_CALLS 64U
 /* Heads of frames read in one packet; one that is cut takes a turn for each octet. */
 #define HEADGATE_RESPONSES_TURNS 192
 
@@ -113,21 +112,20 @@ enum headgate_responses_event {
 HEADGATE_OCTETS_INLINE __u32 headgate_responses_frame(struct headgate_responses *responses,
 						      __u32 *stream)
 {
-	const __u32 length = (__u32)responses->lead << 16 | (__u32)(responses->head >> 48);
-	const __u8 type = (__u8)(responses->head >> 40);
-	const __u8 flags = (__u8)(responses->head >> 32);
+	const __u8 type = HEADGATE_FRAME_TYPE(responses->head);
 
 	responses->have = 0;
-	responses->next_seq += length;
-	*stream = (__u32)responses->head & 0x7fffffffU;
+	responses->next_seq += HEADGATE_FRAME_LENGTH(responses->lead, responses->head);
+	*stream = HEADGATE_FRAME_STREAM(responses->head);
 	if (responses->state == HEADGATE_RESPONSES_NEW) {
-		if (type != 4 || *stream)
+		if (type != HEADGATE_HTTP2_SETTINGS || *stream)
 			return HEADGATE_RESPONSES_BROKEN;
 		responses->state = HEADGATE_RESPONSES_READ;
 	}
-	if ((type == 0 || type == 1) && (flags & 0x01U)) /* DATA, HEADERS: END_STREAM */
+	if ((type == HEADGATE_HTTP2_DATA || type == HEADGATE_HTTP2_HEADERS) &&
+	    (HEADGATE_FRAME_FLAGS(responses->head) & HEADGATE_HTTP2_END_STREAM))
 		return HEADGATE_RESPONSES_ENDED;
-	return type == 3 ? HEADGATE_RESPONSES_RESET : HEADGATE_RESPONSES_ON;
+	return type == HEADGATE_HTTP2_RST_STREAM ? HEADGATE_RESPONSES_RESET : HEADGATE_RESPONSES_ON;
 }
 
 /*
@@ -140,34 +138,17 @@ HEADGATE_OCTETS_INLINE __u32 headgate_responses_next(struct headgate_responses *
 						     __u32 seq, __u32 bytes, __u32 *stream)
 {
 	const __u32 at = responses->next_seq - seq;
-	__u8 head[HEADGATE_RESPONSES_HEAD_BYTES];
-	__u32 i;
+	__u32 taken;
 
 	if (at >= bytes) /* in a later packet, or this is a retransmit; or one went by unseen */
 		return at <= 0x7fffffffU ? (__u32)HEADGATE_RESPONSES_DONE
 					 : (__u32)HEADGATE_RESPONSES_BROKEN;
-	if (responses->have == 0 && bytes - at >= sizeof(head)) {
-		if (headgate_octets_load(octets, offset + at, head, sizeof(head)))
-			return HEADGATE_RESPONSES_BROKEN;
-		responses->lead = head[0];
-		responses->head = 0;
-#ifdef __clang__
-#pragma clang loop unroll(full)
-#endif
-		for (i = 1; i < sizeof(head); i++)
-			responses->head = responses->head << 8 | head[i];
-		responses->next_seq += sizeof(head);
-		return headgate_responses_frame(responses, stream);
-	}
-	if (headgate_octets_load(octets, offset + at, head, 1))
+	taken = headgate_frame_head(octets, offset + at, bytes - at, &responses->lead,
+				    &responses->head, &responses->have);
+	if (!taken)
 		return HEADGATE_RESPONSES_BROKEN;
-	if (responses->have == 0)
-		responses->lead = head[0];
-	else
-		responses->head = responses->head << 8 | head[0];
-	responses->have++;
-	responses->next_seq++;
-	if (responses->have == sizeof(head))
+	responses->next_seq += taken;
+	if (responses->have == HEADGATE_FRAME_HEAD_BYTES)
 		return headgate_responses_frame(responses, stream);
 	return HEADGATE_RESPONSES_ON;
 }
