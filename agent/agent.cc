@@ -20,6 +20,7 @@
 
 #include "agent/base/log.h"
 #include "agent/base/service.h"
+#include "agent/base/wall_clock.h"
 #include "agent/cgroup/limits.h"
 #include "agent/cgroup/parse.h"
 #include "agent/hooks/remedy.h"
@@ -42,12 +43,6 @@ constexpr Duration kOrphansAfterStart = std::chrono::seconds(10);
 constexpr Duration kOrphansEvery = std::chrono::seconds(60);
 
 Instant monotonic_now() { return std::chrono::steady_clock::now(); }
-
-std::int64_t unix_ms_now() {
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 Result<> set_period(int timer_fd, Duration period) {
   itimerspec spec{};
@@ -158,7 +153,7 @@ void Agent::tick(Instant now) {
     log::write_once(log::Level::kError, "read_states", read.error().message,
                     "the kernel's state cannot be read", {{"reason", read.error().message}});
   }
-  const std::int64_t unix_ms = unix_ms_now();
+  const std::int64_t unix_ms = unix_now<milliseconds>();
   for (ProtectedTarget* instance : due_) {
     if (!instance->tick(now, unix_ms, generation_)) {
       someone_gone_ = true;
@@ -333,19 +328,19 @@ void Agent::go_on_from_learned(const Configured& configured, ProtectedTarget& fr
       return;
     }
   }
-  for (const auto& learned : configured.learned) {
-    if (learned.where == where) {
-      fresh.go_on_from(learned.bytes);
+  for (const auto& gone : configured.gone) {
+    if (gone.where == where) {
+      fresh.go_on_from(gone.learned);
     }
   }
 }
 
 void Agent::keep_learned(Configured& configured, const ProtectedTarget& gone) {
-  auto& all = configured.learned;
+  auto& all = configured.gone;
   const std::string where = place_of(gone.located());
-  all.erase(std::remove_if(all.begin(), all.end(),
-                           [&](const auto& learned) { return learned.where == where; }),
-            all.end());
+  all.erase(
+      std::remove_if(all.begin(), all.end(), [&](const auto& one) { return one.where == where; }),
+      all.end());
   all.push_back({where, gone.learned()});
   if (all.size() > kMostLearned) {
     all.erase(all.begin());
@@ -533,7 +528,7 @@ Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options) {
     }
   }
   out->started_ = monotonic_now();
-  out->reload_ok_unix_s_ = unix_ms_now() / 1000;
+  out->reload_ok_unix_s_ = unix_now<milliseconds>() / 1000;
   out->effective_config_ = to_yaml(out->options_.config);
   return out;
 }
@@ -639,7 +634,7 @@ void Agent::apply(Config config, Instant now) {
     configured.config = target;
     for (Configured& before : old) {
       if (before.config.name == target.name) {
-        configured.learned = std::move(before.learned);
+        configured.gone = std::move(before.gone);
       }
     }
     targets_.push_back(std::move(configured));
@@ -923,7 +918,7 @@ tl::unexpected<Error> Agent::keep_last_good(const std::string& why) {
 void Agent::tell_of_config() {
   if (events_ != nullptr) {
     events_->tell_of_own_pod(
-        config_event(reload_error_, options_.config_file, 1000 * unix_ms_now()));
+        config_event(reload_error_, options_.config_file, unix_now<std::chrono::microseconds>()));
   }
 }
 
@@ -941,7 +936,7 @@ Result<> Agent::take_over_config(LoadedConfig loaded) {
   }
   reload_ok_ = true;
   reload_error_.clear();
-  reload_ok_unix_s_ = unix_ms_now() / 1000;
+  reload_ok_unix_s_ = unix_now<milliseconds>() / 1000;
   log::info("configuration reloaded",
             {{"file", options_.config_file}, {"hash", fmt::format("{:016x}", loaded.config.hash)}});
   tell_of_config();
@@ -1065,7 +1060,7 @@ SnapshotPtr Agent::make_snapshot(Instant now) {
   out->version = kVersion;
   out->revision = kRevision;
   out->compiler = kCompiler;
-  out->unix_ms = unix_ms_now();
+  out->unix_ms = unix_now<milliseconds>();
   out->uptime = now - started_;
   out->generation = generation_;
   out->mode = options_.config.mode;

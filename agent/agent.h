@@ -99,11 +99,11 @@ class Agent final : public SnapshotSource {
     bool incomplete = false;  ///< there is more to be found, soon
     /// What instances that have gone had learned, by where they were: containers and services that
     /// are started again have a cgroup of another identity.
-    struct Learned {
+    struct Gone {
       std::string where;
-      std::vector<std::byte> bytes;
+      Learned learned;
     };
-    std::vector<Learned> learned;
+    std::vector<Gone> gone;
   };
 
   explicit Agent(AgentOptions options, Hierarchy hierarchy);

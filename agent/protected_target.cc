@@ -16,6 +16,7 @@
 
 #include "agent/base/hash.h"
 #include "agent/base/log.h"
+#include "agent/base/wall_clock.h"
 #include "agent/strategies/registry.h"
 #include "agent/targets/locate_pods.h"
 #include "agent/version.h"
@@ -309,9 +310,7 @@ Recorder::Part ProtectedTarget::record(std::uint64_t from, Instant now) {
     TraceHeader header;
     header.target = config_.name;
     header.agent_version = kVersion;
-    header.started_unix_ms = std::chrono::duration_cast<std::chrono::milliseconds>(
-                                 std::chrono::system_clock::now().time_since_epoch())
-                                 .count();
+    header.started_unix_ms = unix_now<std::chrono::milliseconds>();
     header.strategy = config_.strategy.name;
     header.params = config_.strategy.params;
     header.use_target = config_.target.value;
@@ -445,10 +444,7 @@ void ProtectedTarget::tell_state(Instant now) {
   if (shared_.events == nullptr || !located_.pod || located_.pod->name.empty()) {
     return;
   }
-  const std::int64_t unix_us = std::chrono::duration_cast<std::chrono::microseconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count();
-  if (auto event = state_events_.make(snapshot(now), now, unix_us)) {
+  if (auto event = state_events_.make(snapshot(now), now, unix_now<std::chrono::microseconds>())) {
     shared_.events->tell(config_.name + " " + located_.pod->uid, std::move(*event));
   }
 }
@@ -493,27 +489,24 @@ void ProtectedTarget::restore_model() {
   }
 }
 
-std::vector<std::byte> ProtectedTarget::learned() const {
-  std::vector<std::byte> out(HEADGATE_MODEL_BYTES);
-  out.resize(strategy_->save(out));
+Learned ProtectedTarget::learned() const {
+  Learned out{config_.strategy.name, std::vector<std::byte>(HEADGATE_MODEL_BYTES)};
+  out.bytes.resize(strategy_->save(out.bytes));
   return out;
 }
 
-void ProtectedTarget::go_on_from(std::span<const std::byte> learned) {
-  began_again_ = !learned.empty() && strategy_->restore(learned);
+bool ProtectedTarget::take_up(const Learned& learned) {
+  return learned.strategy == config_.strategy.name && !learned.bytes.empty() &&
+         strategy_->restore(learned.bytes);
 }
+
+void ProtectedTarget::go_on_from(const Learned& learned) { began_again_ = take_up(learned); }
 
 void ProtectedTarget::inherit(const ProtectedTarget& old) {
   deriver_ = old.deriver_;
   transitions_ = old.transitions_;
   state_events_ = old.state_events_;
-  if (old.config_.strategy.name == config_.strategy.name) {
-    std::array<std::byte, HEADGATE_MODEL_BYTES> bytes{};
-    const std::size_t used = old.strategy_->save(bytes);
-    if (used > 0) {
-      strategy_->restore(std::span(bytes).first(used));
-    }
-  }
+  (void)take_up(old.learned());
   decision_.state = old.decision_.state;
   for (Endpoint& endpoint : endpoints_) {
     for (const Endpoint& was : old.endpoints_) {

@@ -67,6 +67,12 @@ struct Shared {
   KubeEvents* events;        ///< nullptr: nobody is told
 };
 
+/// What a strategy has learned about a target, for one of the same name alone.
+struct Learned {
+  std::string strategy;
+  std::vector<std::byte> bytes;  ///< of Strategy::save(); empty = nothing yet
+};
+
 /// One living instance of a target of the configuration, from its cgroup to its policies in the
 /// kernel. tick() is the product in four lines; look() finds, seldom, what has come around it.
 class ProtectedTarget {
@@ -98,10 +104,10 @@ class ProtectedTarget {
   void begin(Instant now, std::uint32_t generation);
   /// A reload opens targets anew over the old slots: what was learned goes over.
   void inherit(const ProtectedTarget& old);
-  /// What it has learned about its program; empty = nothing yet.
-  [[nodiscard]] std::vector<std::byte> learned() const;
+  /// What it has learned about its program.
+  [[nodiscard]] Learned learned() const;
   /// The same program runs again in another cgroup: what one before has learned. Right after open.
-  void go_on_from(std::span<const std::byte> learned);
+  void go_on_from(const Learned& learned);
 
   /// The agent ends and its pins stay: the destructor gives nothing back.
   void leave_in_force() { claimed_ = false; }
@@ -201,6 +207,7 @@ class ProtectedTarget {
   void remember(State before, std::int64_t unix_ms, Instant now);
   void tell_state(Instant now);
   void restore_model();
+  bool take_up(const Learned& learned);
   [[nodiscard]] headgate_model save_model() const;
 
   void look_around(Instant now);

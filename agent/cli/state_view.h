@@ -54,12 +54,6 @@ struct StateView {
 [[nodiscard]] Result<StateView> parse_state(std::string_view state_json,
                                             std::int64_t now_unix_ms = 0);
 
-/// The wall clock, as the agent stamps its state.
-[[nodiscard]] inline std::int64_t unix_ms_now() {
-  using std::chrono::milliseconds, std::chrono::system_clock;
-  return std::chrono::duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-}
-
 /// The table of `status` and `top`. `width` 0 = as wide as need be.
 [[nodiscard]] std::string render(const StateView& view, std::size_t width, bool color);
 

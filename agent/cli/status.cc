@@ -3,6 +3,7 @@
 
 #include <ostream>
 
+#include "agent/base/wall_clock.h"
 #include "agent/cli/failure.h"
 #include "agent/cli/state_view.h"
 #include "agent/web/control_socket.h"
@@ -18,7 +19,7 @@ int run_status(const StatusOptions& options, std::ostream& out, std::ostream& er
     out << *state << '\n';
     return kExitOk;
   }
-  const auto view = cli::parse_state(*state, cli::unix_ms_now());
+  const auto view = cli::parse_state(*state, unix_now<std::chrono::milliseconds>());
   if (!view) {
     return cli::failed("status", view.error().message, options.json, out, err);
   }

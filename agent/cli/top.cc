@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "agent/base/wall_clock.h"
 #include "agent/cli/state_view.h"
 #include "agent/web/control_socket.h"
 
@@ -118,7 +119,7 @@ Result<std::string> table(const ControlClient& client, std::size_t width, bool c
   if (!state) {
     return tl::unexpected<Error>(state.error());
   }
-  const auto view = cli::parse_state(*state, cli::unix_ms_now());
+  const auto view = cli::parse_state(*state, unix_now<std::chrono::milliseconds>());
   if (!view) {
     return tl::unexpected<Error>(view.error());
   }

@@ -39,9 +39,13 @@ Result<HttpAnswer> ask_api(HttpClient& http, const ApiServerOptions& options, Ht
   return http.ask(request, on_data);
 }
 
+std::string said_by(const HttpAnswer& answer) {
+  const std::string message = status_message(answer.body);
+  return message.empty() ? message : ": " + message;
+}
+
 Error unauthorized(const ApiServerOptions& options, const HttpAnswer& answer) {
-  std::string said = status_message(answer.body);
-  said = said.empty() ? std::string() : ": " + said;
+  const std::string said = said_by(answer);
   return options.token_file.empty()
              ? Error{fmt::format("{} wants a token, and there is none (401){}", options.url, said)}
              : Error{fmt::format("{} does not accept the token of {} (401){}; is it of this "

@@ -18,6 +18,9 @@ namespace headgate {
                                          HttpRequest request,
                                          const std::function<bool(std::string_view)>& on_data);
 
+/// ": " and the message of an answer that is no success; "" = it has none.
+[[nodiscard]] std::string said_by(const HttpAnswer& answer);
+
 /// Why an answer is 401, with the remedy.
 [[nodiscard]] Error unauthorized(const ApiServerOptions& options, const HttpAnswer& answer);
 

@@ -50,8 +50,6 @@ std::string pods_url(const ApiServerOptions& options) {
 
 /// What a person should do about an answer that is not 200.
 Error refusal(const ApiServerOptions& options, const HttpAnswer& answer) {
-  std::string said = status_message(answer.body);
-  said = said.empty() ? std::string() : ": " + said;
   if (answer.status == kUnauthorized) {
     return unauthorized(options, answer);
   }
@@ -60,9 +58,9 @@ Error refusal(const ApiServerOptions& options, const HttpAnswer& answer) {
         fmt::format("{} does not let us see the pods of node {} (403){}; allow get, list and "
                     "watch of pods to the agent's service account, by a ClusterRole and its "
                     "ClusterRoleBinding",
-                    options.url, options.node_name, said)};
+                    options.url, options.node_name, said_by(answer))};
   }
-  return {fmt::format("{} answers {}{}", options.url, answer.status, said)};
+  return {fmt::format("{} answers {}{}", options.url, answer.status, said_by(answer))};
 }
 
 struct Listed {
