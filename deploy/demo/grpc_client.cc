@@ -20,6 +20,7 @@
 #include "deploy/demo/client.h"
 #include "deploy/demo/clock.h"
 #include "deploy/demo/event_queue.h"
+#include "deploy/demo/under_way.h"
 
 namespace headgate::demo {
 namespace {
@@ -65,10 +66,7 @@ nghttp2_nv header(std::string_view name, std::string_view value) {
 class GrpcClient final : public Client {
  public:
   GrpcClient(const LoadTarget& target, std::span<Record> records, Ended ended)
-      : target_(target),
-        records_(records),
-        ended_(std::move(ended)),
-        connections_(target.connections) {}
+      : target_(target), under_way_(records, std::move(ended)), connections_(target.connections) {}
 
   Result<> open() override {
     if (auto opened = events_.open(); !opened) {
@@ -82,14 +80,11 @@ class GrpcClient final : public Client {
     return {};
   }
 
-  [[nodiscard]] bool idle() const override { return under_way_ == 0; }
+  [[nodiscard]] bool idle() const override { return under_way_.none(); }
 
   void start(std::size_t index, std::int64_t due_ns, const std::string& message) override {
-    Record& record = records_[index];
-    record.lag_us = micros(now_ns() - due_ns);
-    record.outcome.store(Outcome::kPending, std::memory_order_release);
-    ++under_way_;
-    const std::size_t slot = take_slot();
+    under_way_.begin(index, due_ns);
+    const std::size_t slot = calls_.take();
     const std::size_t at = next_connection_;
     next_connection_ = (next_connection_ + 1) % connections_.size();
     Call& call = calls_[slot];
@@ -100,7 +95,7 @@ class GrpcClient final : public Client {
     call.stream = 0;
     call.rest = message;
     call.grpc_status.reset();
-    deadlines_.push_back({due_ns + std::int64_t{target_.deadline_us} * 1000, slot, call.use});
+    deadlines_.add({due_ns + std::int64_t{target_.deadline_us} * 1000, slot, call.use});
     Connection& c = connections_[at];
     c.calls.push_back(slot);
     if (!c.fd) {
@@ -109,7 +104,7 @@ class GrpcClient final : public Client {
       }
     }
     if (c.connected) {
-      record.connect_us = std::max(1U, record.lag_us);
+      under_way_.was_connected(index);
     }
     if (!submit(slot)) {
       return lose(at, Outcome::kLocal);
@@ -118,9 +113,9 @@ class GrpcClient final : public Client {
   }
 
   Result<> wait(std::int64_t wake_ns) override {
-    drop_settled_deadlines();
-    if (!deadlines_.empty()) {
-      wake_ns = std::min(wake_ns, deadlines_.front().at_ns);
+    const auto use_of = [this](std::size_t slot) { return calls_[slot].use; };
+    if (const auto* next = deadlines_.next(use_of); next != nullptr) {
+      wake_ns = std::min(wake_ns, next->at_ns);
     }
     auto waited = events_.wait(wake_ns, [this](std::uint64_t token, std::uint32_t events) {
       const auto at = static_cast<std::size_t>(token & 0xffffffffU);
@@ -132,53 +127,22 @@ class GrpcClient final : public Client {
       return waited;
     }
     const std::int64_t now = now_ns();
-    for (drop_settled_deadlines(); !deadlines_.empty() && deadlines_.front().at_ns <= now;
-         drop_settled_deadlines()) {
-      give_up(deadlines_.front().slot);
+    const auto* next = deadlines_.next(use_of);
+    for (; next != nullptr && next->at_ns <= now; next = deadlines_.next(use_of)) {
+      give_up(next->slot);
     }
     return {};
   }
 
  private:
-  struct Deadline {
-    std::int64_t at_ns;
-    std::size_t slot;
-    std::uint32_t use;
-  };
-
-  static std::uint32_t micros(std::int64_t ns) {
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(ns / 1000, 0, 0xffffffff));
-  }
-
-  std::size_t take_slot() {
-    if (free_.empty()) {
-      calls_.emplace_back();
-      return calls_.size() - 1;
-    }
-    const std::size_t slot = free_.back();
-    free_.pop_back();
-    return slot;
-  }
-
-  void drop_settled_deadlines() {
-    while (!deadlines_.empty() && calls_[deadlines_.front().slot].use != deadlines_.front().use) {
-      deadlines_.pop_front();
-    }
-  }
-
   void end(std::size_t slot, Outcome outcome) {
     Call& call = calls_[slot];
-    Record& record = records_[call.index];
-    record.latency_us = micros(now_ns() - call.due_ns);
-    record.outcome.store(outcome, std::memory_order_release);
+    under_way_.end(call.index, call.due_ns, outcome);
     call.busy = false;
     ++call.use;
-    free_.push_back(slot);
+    calls_.give_back(slot);
     std::erase(connections_[call.connection].calls, slot);
-    --under_way_;
-    if (ended_) {
-      ended_(call.index);
-    }
+    under_way_.over(call.index);
   }
 
   /// Its time is over: what the server still does for it is for nobody (doc/PROTOCOL-HTTP2.md,
@@ -211,16 +175,8 @@ class GrpcClient final : public Client {
 
   Outcome connect_to(std::size_t at) {
     Connection& c = connections_[at];
-    c.fd.reset(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    sockaddr_in source{};
-    source.sin_family = AF_INET;
-    source.sin_addr = target_.sources[at % target_.sources.size()];
-    if (!c.fd || bind(c.fd.get(), reinterpret_cast<const sockaddr*>(&source), sizeof source) != 0) {
-      return Outcome::kLocal;
-    }
-    if (connect(c.fd.get(), reinterpret_cast<const sockaddr*>(&target_.server),
-                sizeof target_.server) != 0 &&
-        errno != EINPROGRESS) {
+    c.fd = connect_from(target_, at);
+    if (!c.fd) {
       return errno == ECONNREFUSED ? Outcome::kRefused : Outcome::kLocal;
     }
     if (!events_.add(c.fd.get(), (std::uint64_t{c.use} << 32) | at)) {
@@ -308,8 +264,7 @@ class GrpcClient final : public Client {
       }
       c.connected = true;
       for (const std::size_t slot : c.calls) {
-        records_[calls_[slot].index].connect_us =
-            std::max(1U, micros(now_ns() - calls_[slot].due_ns));
+        under_way_.connected(calls_[slot].index, calls_[slot].due_ns);
       }
     }
     if ((events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0 && !receive(at)) {
@@ -393,16 +348,13 @@ class GrpcClient final : public Client {
   static constexpr std::size_t kWrite_bytes = 65536;
 
   const LoadTarget& target_;
-  std::span<Record> records_;
-  Ended ended_;
+  UnderWay under_way_;
   const std::string timeout_ = std::to_string(target_.deadline_us / 1000) + "m";
   EventQueue events_;
   std::vector<Connection> connections_;
   std::size_t next_connection_ = 0;
-  std::deque<Call> calls_;  // deque: nghttp2 keeps pointers
-  std::vector<std::size_t> free_;
-  std::deque<Deadline> deadlines_;
-  std::size_t under_way_ = 0;
+  Slots<Call> calls_;  // nghttp2 keeps pointers to them
+  Deadlines deadlines_;
 };
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "deploy/demo/client.h"
 #include "deploy/demo/clock.h"
 #include "deploy/demo/event_queue.h"
+#include "deploy/demo/under_way.h"
 
 namespace headgate::demo {
 namespace {
@@ -111,14 +112,14 @@ struct Connection {
 class HttpClient final : public Client {
  public:
   HttpClient(const LoadTarget& target, std::span<Record> records, Ended ended)
-      : target_(target), records_(records), ended_(std::move(ended)) {}
+      : target_(target), under_way_(records, std::move(ended)) {}
 
   Result<> open() override {
     if (auto opened = events_.open(); !opened) {
       return opened;
     }
     for (std::size_t i = 0; i < target_.connections; ++i) {
-      const std::size_t slot = take_slot();
+      const std::size_t slot = slots_.take();
       if (connect_slot(slot, i) != Outcome::kPending) {
         return sys_fail(errno, "load generator: connect");
       }
@@ -127,15 +128,12 @@ class HttpClient final : public Client {
     return {};
   }
 
-  [[nodiscard]] bool idle() const override { return under_way_ == 0; }
+  [[nodiscard]] bool idle() const override { return under_way_.none(); }
 
   void start(std::size_t index, std::int64_t due_ns, const std::string& request) override {
-    Record& record = records_[index];
-    record.lag_us = micros(now_ns() - due_ns);
-    record.outcome.store(Outcome::kPending, std::memory_order_release);
-    ++under_way_;
+    under_way_.begin(index, due_ns);
     const std::optional<std::size_t> kept = take_kept();
-    const std::size_t slot = kept ? *kept : take_slot();
+    const std::size_t slot = kept ? *kept : slots_.take();
     Connection& c = slots_[slot];
     c.busy = true;
     c.index = index;
@@ -143,10 +141,10 @@ class HttpClient final : public Client {
     c.bytes = &request;
     c.sent = 0;
     c.answer.clear();
-    deadlines_.push_back({due_ns + std::int64_t{target_.deadline_us} * 1000, slot, c.request});
+    deadlines_.add({due_ns + std::int64_t{target_.deadline_us} * 1000, slot, c.request});
     if (kept) {
       if (c.connected) {
-        record.connect_us = std::max(1U, record.lag_us);
+        under_way_.was_connected(index);
         static_cast<void>(send_rest(slot));
       }
     } else if (const Outcome connecting = connect_slot(slot, index);
@@ -156,9 +154,9 @@ class HttpClient final : public Client {
   }
 
   Result<> wait(std::int64_t wake_ns) override {
-    drop_settled_deadlines();
-    if (!deadlines_.empty()) {
-      wake_ns = std::min(wake_ns, deadlines_.front().at_ns);
+    const auto use_of = [this](std::size_t slot) { return slots_[slot].request; };
+    if (const auto* next = deadlines_.next(use_of); next != nullptr) {
+      wake_ns = std::min(wake_ns, next->at_ns);
     }
     auto waited = events_.wait(wake_ns, [this](std::uint64_t token, std::uint32_t events) {
       const auto slot = static_cast<std::size_t>(token & 0xffffffffU);
@@ -170,25 +168,15 @@ class HttpClient final : public Client {
       return waited;
     }
     const std::int64_t now = now_ns();
-    for (drop_settled_deadlines(); !deadlines_.empty() && deadlines_.front().at_ns <= now;
-         drop_settled_deadlines()) {
-      const std::size_t slot = deadlines_.front().slot;
+    const auto* next = deadlines_.next(use_of);
+    for (; next != nullptr && next->at_ns <= now; next = deadlines_.next(use_of)) {
+      const std::size_t slot = next->slot;
       end(slot, slots_[slot].connected ? Outcome::kAnswerTimeout : Outcome::kConnectTimeout);
     }
     return {};
   }
 
  private:
-  struct Deadline {
-    std::int64_t at_ns;
-    std::size_t slot;
-    std::uint32_t request;
-  };
-
-  static std::uint32_t micros(std::int64_t ns) {
-    return static_cast<std::uint32_t>(std::clamp<std::int64_t>(ns / 1000, 0, 0xffffffff));
-  }
-
   static Outcome of_connect_error(int error) {
     switch (error) {
       case ECONNREFUSED: return Outcome::kRefused;
@@ -199,16 +187,6 @@ class HttpClient final : public Client {
     }
   }
 
-  std::size_t take_slot() {
-    if (free_.empty()) {
-      slots_.emplace_back();
-      return slots_.size() - 1;
-    }
-    const std::size_t slot = free_.back();
-    free_.pop_back();
-    return slot;
-  }
-
   /// The one that has waited longest, so that all clients take their turns.
   std::optional<std::size_t> take_kept() {
     while (!kept_.empty()) {
@@ -217,7 +195,7 @@ class HttpClient final : public Client {
       if (slots_[slot].fd) {
         return slot;
       }
-      free_.push_back(slot);  // the server has closed it meanwhile
+      slots_.give_back(slot);  // the server has closed it meanwhile
     }
     return std::nullopt;
   }
@@ -226,23 +204,8 @@ class HttpClient final : public Client {
   Outcome connect_slot(std::size_t slot, std::size_t turn) {
     Connection& c = slots_[slot];
     c.connected = false;
-    c.fd.reset(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    c.fd = connect_from(target_, turn);
     if (!c.fd) {
-      return Outcome::kLocal;
-    }
-    const int on = 1;
-    sockaddr_in source{};
-    source.sin_family = AF_INET;
-    source.sin_addr = target_.sources[turn % target_.sources.size()];
-    // The port is chosen by connect(), by the whole 4-tuple (ip(7)): a source is not used up by
-    // 28,000 connections in TIME_WAIT.
-    if (setsockopt(c.fd.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on) != 0 ||
-        bind(c.fd.get(), reinterpret_cast<const sockaddr*>(&source), sizeof source) != 0) {
-      return Outcome::kLocal;
-    }
-    if (connect(c.fd.get(), reinterpret_cast<const sockaddr*>(&target_.server),
-                sizeof target_.server) != 0 &&
-        errno != EINPROGRESS) {
       return of_connect_error(errno);
     }
     const bool added = events_.add(c.fd.get(), (std::uint64_t{c.socket} << 32) | slot);
@@ -254,19 +217,9 @@ class HttpClient final : public Client {
     ++slots_[slot].socket;
   }
 
-  // Deadlines lie a constant apart from times that only grow: a queue keeps them in order.
-  void drop_settled_deadlines() {
-    while (!deadlines_.empty() &&
-           slots_[deadlines_.front().slot].request != deadlines_.front().request) {
-      deadlines_.pop_front();
-    }
-  }
-
   void end(std::size_t slot, Outcome outcome) {
     Connection& c = slots_[slot];
-    Record& record = records_[c.index];
-    record.latency_us = micros(now_ns() - c.due_ns);
-    record.outcome.store(outcome, std::memory_order_release);
+    under_way_.end(c.index, c.due_ns, outcome);
     const bool kept = target_.traffic == Traffic::kKeepAlive && c.answer.whole() &&
                       c.sent == c.bytes->size() && !c.answer.closes();
     c.busy = false;
@@ -275,12 +228,9 @@ class HttpClient final : public Client {
       kept_.push_back(slot);
     } else {
       close_slot(slot);
-      free_.push_back(slot);
+      slots_.give_back(slot);
     }
-    --under_way_;
-    if (ended_) {
-      ended_(c.index);
-    }
+    under_way_.over(c.index);
   }
 
   /// False: the request has ended.
@@ -343,7 +293,7 @@ class HttpClient final : public Client {
     }
     c.connected = true;
     if (c.busy) {
-      records_[c.index].connect_us = std::max(1U, micros(now_ns() - c.due_ns));
+      under_way_.connected(c.index, c.due_ns);
     }
     return true;
   }
@@ -377,14 +327,11 @@ class HttpClient final : public Client {
   }
 
   const LoadTarget& target_;
-  std::span<Record> records_;
-  Ended ended_;
+  UnderWay under_way_;
   EventQueue events_;
-  std::deque<Connection> slots_;  // deque: growing keeps references
-  std::vector<std::size_t> free_;
+  Slots<Connection> slots_;
   std::deque<std::size_t> kept_;  // with a connection and no request, longest first
-  std::deque<Deadline> deadlines_;
-  std::size_t under_way_ = 0;
+  Deadlines deadlines_;
 };
 
 }  // namespace
