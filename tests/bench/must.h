@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -23,6 +25,18 @@ T must(Result<T> result) {
     die(result.error().message);
   }
   return std::move(*result);
+}
+
+/// Status for main(): that of `bench`, or 1 with the reason where something is `missing` or fails.
+inline int run_bench(const std::string& missing, const std::function<int()>& bench) {
+  try {
+    if (!missing.empty()) {
+      die(missing);
+    }
+    return bench();
+  } catch (const std::exception& error) {
+    die(error.what());
+  }
 }
 
 }  // namespace headgate

@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/bench/must.h"
 #include "tests/netns/gate_lab.h"
 
 namespace headgate {
@@ -228,31 +229,18 @@ int bench(int rounds, const lab::Cgroup& cgroup) {
 
 int main(int argc, char** argv) {
   using namespace headgate;  // NOLINT: the end of the file
-  try {
-    if (const std::string missing = lab::missing_for_kernel_tests() + lab::missing_for_sock_ops();
-        !missing.empty()) {
-      std::fprintf(stderr, "payload_bench: %s\n", missing.c_str());
-      return 1;
-    }
+  return run_bench(lab::missing_for_kernel_tests() + lab::missing_for_sock_ops(), [&] {
     const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 25;  // NOLINT: a number or 1
     const lab::Cgroup cgroup("bench");
     // The cgroup goes with the processes in it: a child joins it, this process removes it.
     const pid_t child = ::fork();
     if (child == 0) {
-      int status = 1;
-      try {
-        status = bench(rounds, cgroup);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "payload_bench: %s\n", error.what());
-      }
+      const int status = run_bench("", [&] { return bench(rounds, cgroup); });
       std::fflush(stdout);
       ::_exit(status);
     }
     int status = 0;
     ::waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "payload_bench: %s\n", error.what());
-    return 1;
-  }
+  });
 }

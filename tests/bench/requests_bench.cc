@@ -24,8 +24,10 @@
 #include <utility>
 #include <vector>
 
+#include "tests/bench/must.h"
 #include "tests/netns/gate_lab.h"
 #include "tests/support/child.h"
+#include "tests/support/nginx.h"
 
 namespace headgate {
 namespace {
@@ -38,7 +40,6 @@ using lab::SetupError;
 
 constexpr std::uint16_t kPort = 8080;
 constexpr std::size_t kConnections = 16;
-constexpr const char* kNginx = "/usr/sbin/nginx";
 
 double seconds_of(const timeval& t) {
   return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
@@ -305,35 +306,6 @@ bool bench(const char* name, const Bars& bars, const std::function<void()>& serv
   return met;
 }
 
-/// Configuration of an nginx with one worker.
-class NginxDirectory {
- public:
-  NginxDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "headgate-nginx-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) {
-      throw SetupError("mkdtemp");
-    }
-    path_ = name;
-    std::ofstream(path_ / "nginx.conf")
-        << "worker_processes 1;\ndaemon off;\nmaster_process off;\nerror_log stderr crit;\n"
-           "pid nginx.pid;\nevents { worker_connections 512; }\n"
-           "http {\n  access_log off;\n  client_body_temp_path body;\n"
-           "  keepalive_requests 100000000;\n"
-           "  server {\n    listen 8080;\n    location /own { return 429; }\n"
-           "    location / { return 200 \"ok\\n\"; }\n  }\n}\n";
-  }
-  NginxDirectory(const NginxDirectory&) = delete;
-  NginxDirectory& operator=(const NginxDirectory&) = delete;
-  ~NginxDirectory() {
-    std::error_code ec;
-    std::filesystem::remove_all(path_, ec);
-  }
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
 int run(int rounds) {
   bool met = true;
   if (const std::string_view server = HEADGATE_REQUESTS_SERVER; server.empty()) {
@@ -344,18 +316,20 @@ int run(int rounds) {
         [] { ::execl(HEADGATE_REQUESTS_SERVER, "requests_server", "0.0.0.0:8080", nullptr); },
         rounds);
   }
-  if (::access(kNginx, X_OK) != 0) {
+  if (::access(lab::kNginx, X_OK) != 0) {
     std::printf("nginx is not installed (package nginx-light): not measured\n");
   } else {
-    const NginxDirectory directory;
-    const std::string config = directory.path() / "nginx.conf";
+    const lab::NginxDirectory directory(
+        "master_process off;\nerror_log stderr crit;",
+        "    location /own { return 429; }\n    location / { return 200 \"ok\\n\"; }");
+    const std::vector<std::string> command = directory.command();
+    std::vector<char*> arguments;
+    for (const std::string& word : command) {
+      arguments.push_back(const_cast<char*>(word.c_str()));  // NOLINT: execv writes to none
+    }
+    arguments.push_back(nullptr);
     met = bench(
-              "nginx", {0.45},
-              [&] {
-                ::execl(kNginx, "nginx", "-p", directory.path().c_str(), "-c", config.c_str(),
-                        nullptr);
-              },
-              rounds) &&
+              "nginx", {0.45}, [&] { ::execv(arguments[0], arguments.data()); }, rounds) &&
           met;
   }
   return met ? 0 : 1;
@@ -366,15 +340,7 @@ int run(int rounds) {
 
 int main(int argc, char** argv) {
   using namespace headgate;  // NOLINT: the end of the file
-  try {
-    if (const std::string missing = lab::missing_for_kernel_tests() + lab::missing_for_sock_ops();
-        !missing.empty()) {
-      std::fprintf(stderr, "requests_bench: %s\n", missing.c_str());
-      return 1;
-    }
+  return run_bench(lab::missing_for_kernel_tests() + lab::missing_for_sock_ops(), [&] {
     return run(argc > 1 ? std::max(1, std::atoi(argv[1])) : 9);  // NOLINT: a number or 1
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "requests_bench: %s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -209,20 +209,14 @@ TEST_F(AgentPodsTest, AContainerThatIsStartedAgainGoesOnFromWhatWasLearned) {
   run_container(kFirst);
   start("{name: otc-0}", "adaptive");
   const auto learned = [&] { return learned_about(agent_.pin_root(), container_->path()); };
-  std::optional<adaptive::Saved> before;
-  ASSERT_TRUE(lab::eventually(
-      [&] {
-        lab::ConnectOptions options;
-        options.attempts = 60;
-        options.per_second = 60;
+  const auto before = learn_costs(
+      [this](lab::ConnectOptions options) {
         options.address = pair_->at_server().ipv4;
         options.port = 8080;
         (void)lab::connect_many(pair_->client, options);
-        before = learned();
-        return before && before->header.cost.windows >= 10;
       },
-      std::chrono::seconds(40)))
-      << agent_.state().dump(2);
+      agent_.pin_root(), container_->path());
+  ASSERT_TRUE(before) << agent_.state().dump(2);
   run_container(kSecond);
   events_.say("MODIFIED", pod(2, kSecond));
   // Nobody has connected since.

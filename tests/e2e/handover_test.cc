@@ -117,18 +117,10 @@ TEST_F(Handover, TheNextAgentIsReadyWhileItWaitsAndNobodySlipsThrough) {
 TEST_F(Handover, WhatWasLearnedGoesOver) {
   start(agent_, "adaptive");
   const auto learned = [&] { return learned_about(agent_.pin_root(), cgroup_->path()); };
-  std::optional<adaptive::Saved> before;
-  ASSERT_TRUE(lab::eventually(
-      [&] {
-        lab::ConnectOptions options;
-        options.attempts = 60;
-        options.per_second = 60;
-        (void)connect(options);
-        before = learned();
-        return before && before->header.cost.windows >= 10;
-      },
-      seconds(40)))
-      << agent_.state().dump(2);
+  const auto before =
+      learn_costs([this](const lab::ConnectOptions& options) { (void)connect(options); },
+                  agent_.pin_root(), cgroup_->path());
+  ASSERT_TRUE(before) << agent_.state().dump(2);
   // It spends 2 ms of CPU on each; part of that may be taken for what it uses without any.
   EXPECT_GT(cost_s(*before), 0.0002);
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +17,7 @@
 #include "agent/dataplane/bpffs.h"
 #include "agent/signals/signals.h"
 #include "agent/strategies/adaptive_saved.h"
+#include "tests/support/net_lab.h"
 
 namespace headgate::e2e {
 
@@ -39,6 +42,26 @@ inline std::optional<adaptive::Saved> learned_about(const std::string& pin_root,
     }
   }
   return std::nullopt;
+}
+
+/// Has `connect` make sixty connections a second until it is known what they cost; nothing where
+/// that does not come about.
+inline std::optional<adaptive::Saved> learn_costs(
+    const std::function<void(const lab::ConnectOptions&)>& connect, const std::string& pin_root,
+    const std::string& cgroup) {
+  constexpr unsigned kEnoughWindows = 10;
+  std::optional<adaptive::Saved> out;
+  const bool learned = lab::eventually(
+      [&] {
+        lab::ConnectOptions options;
+        options.attempts = 60;
+        options.per_second = 60;
+        connect(options);
+        out = learned_about(pin_root, cgroup);
+        return out && out->header.cost.windows >= kEnoughWindows;
+      },
+      std::chrono::seconds(40));
+  return learned ? out : std::nullopt;
 }
 
 /// CPU-seconds of one connection, as the first endpoint's is known.

@@ -17,6 +17,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "tests/support/api_options.h"
 #include "tests/support/http_script.h"
 
 namespace headgate {
@@ -72,18 +73,8 @@ const std::string kExpired = event(
     "ERROR",
     R"({"kind":"Status","message":"too old resource version","reason":"Expired","code":410})");
 
-ApiServerOptions options(const std::string& url) {
-  ApiServerOptions out;
-  out.url = url;
-  out.node_name = "n1";
-  out.backoff_first = std::chrono::milliseconds(4);
-  out.backoff_most = std::chrono::milliseconds(20);
-  out.chance = [] { return 0.5; };
-  return out;
-}
-
 std::unique_ptr<PodSource> follow(const HttpScript& server) {
-  auto started = ApiPods::start(options(server.url()));
+  auto started = ApiPods::start(test::quick_api_options(server.url()));
   EXPECT_TRUE(started);
   return std::move(*started);
 }
@@ -248,7 +239,7 @@ TEST(ApiServer, AStreamThatBreaksGoesOnWhereItWas) {
 
 TEST(ApiServer, AStreamThatIsSilentIsBegunAnew) {
   HttpScript server(lists({"a"}));
-  ApiServerOptions quick = options(server.url());
+  ApiServerOptions quick = test::quick_api_options(server.url());
   quick.watch_silence = std::chrono::milliseconds(30);
   const auto pods = std::move(*ApiPods::start(quick));
   ASSERT_TRUE(eventually([&] { return status(*pods).watches >= 3; }));
@@ -325,7 +316,7 @@ TEST(ApiServer, TheTokenIsReadAgainForEachRequest) {
     exchange.piece(bookmark(6));
     exchange.end_stream();
   });
-  ApiServerOptions with_token = options(server.url());
+  ApiServerOptions with_token = test::quick_api_options(server.url());
   with_token.token_file = path;
   {
     const auto pods = std::move(*ApiPods::start(with_token));
@@ -341,7 +332,7 @@ TEST(ApiServer, EndsAtOnceInTheMiddleOfAWatch) {
   auto pods = follow(server);
   ASSERT_TRUE(eventually([&] { return server.heads().size() >= 2; }));
   pods.reset();  // would last for the watch's 450 s
-  const auto once = ApiPods::list_once(options(server.url()));
+  const auto once = ApiPods::list_once(test::quick_api_options(server.url()));
   ASSERT_TRUE(once) << once.error().message;
   EXPECT_EQ((*once)->by_uid().size(), 1U);
 }
@@ -404,7 +395,7 @@ class TlsServer {
       port = text.substr(at + 17, text.find('\n', at) - at - 17);
       return true;
     }));
-    ApiServerOptions secure = options(fmt::format("https://{}:{}", host, port));
+    ApiServerOptions secure = test::quick_api_options(fmt::format("https://{}:{}", host, port));
     secure.ca_file = ca;
     secure.list_timeout = std::chrono::seconds(15);
     auto result = ApiPods::list_once(secure);

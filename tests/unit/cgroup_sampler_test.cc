@@ -451,15 +451,23 @@ TEST(Sampler, AParentWithoutHierarchyDoesNotLimitItsChildren) {
       << "newer kernels have it no more, and are hierarchical";
 }
 
-TEST(Sampler, A34_NoLimitAnywhereIsSaidAndTheHostsCoresAreNotTaken) {  // automaxprocs#92
+/// A v2 pod on a host of 64 CPUs, without a limit on any level.
+struct Unlimited {
   FakeCgroupTree tree;
-  tree.v2()
-      .write("cpuset.cpus.effective", "0-63\n")
-      .write("kubepods/cpu.max", "max 100000\n")
-      .write("kubepods/memory.max", "max\n")
-      .write("kubepods/pod/cpu.max", "max 100000\n")
-      .write("kubepods/pod/memory.max", "max\n")
-      .write("kubepods/pod/cpuset.cpus.effective", "0-63\n");
+  Unlimited() {
+    tree.v2()
+        .write("cpuset.cpus.effective", "0-63\n")
+        .write("kubepods/cpu.max", "max 100000\n")
+        .write("kubepods/memory.max", "max\n")
+        .write("kubepods/pod/cpu.max", "max 100000\n")
+        .write("kubepods/pod/memory.max", "max\n")
+        .write("kubepods/pod/cpuset.cpus.effective", "0-63\n");
+  }
+};
+
+TEST(Sampler, A34_NoLimitAnywhereIsSaidAndTheHostsCoresAreNotTaken) {  // automaxprocs#92
+  Unlimited unlimited;
+  FakeCgroupTree& tree = unlimited.tree;
   const auto limits = open(tree, "/kubepods/pod")->sample(at({})).limits;
   EXPECT_FALSE(limits.cpu_cores.known());
   EXPECT_EQ(limits.cpu_cores.reason, Unknown::kNoLimit);
@@ -477,14 +485,8 @@ TEST(Sampler, A34_NoLimitAnywhereIsSaidAndTheHostsCoresAreNotTaken) {  // automa
 }
 
 TEST(Sampler, A34_WhatThePodRequestsStandsInWhereNothingLimitsAndNowhereElse) {
-  FakeCgroupTree tree;
-  tree.v2()
-      .write("cpuset.cpus.effective", "0-63\n")
-      .write("kubepods/cpu.max", "max 100000\n")
-      .write("kubepods/memory.max", "max\n")
-      .write("kubepods/pod/cpu.max", "max 100000\n")
-      .write("kubepods/pod/memory.max", "max\n")
-      .write("kubepods/pod/cpuset.cpus.effective", "0-63\n");
+  Unlimited unlimited;
+  FakeCgroupTree& tree = unlimited.tree;
   CapacityOverride requested;
   requested.cpu_cores_by_request = 0.5;
   requested.memory_bytes_by_request = 256ULL << 20;

@@ -94,11 +94,10 @@ TEST(Otlp, RequestHoldsSoManySpansOfAbout390Bytes) {
   EXPECT_NEAR(static_cast<double>(message.size()) / 100, 390, 40);
 }
 
-/// A listener on loopback that treats its n-th connection as the n-th letter says: 'o' answers 200,
-/// 'e' answers 503, 'h' answers nothing, 'c' closes at once. One connection at a time.
-class Server {
+/// A socket that listens on loopback.
+class Listener {
  public:
-  explicit Server(std::string script) : script_(std::move(script)) {
+  Listener() {
     fd_.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     address_.sin_family = AF_INET;
     address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -106,16 +105,50 @@ class Server {
     EXPECT_EQ(bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_), 0);
     EXPECT_EQ(getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address_), &size), 0);
     EXPECT_EQ(listen(fd_.get(), 16), 0);
+  }
+  [[nodiscard]] sockaddr_in address() const { return address_; }
+  [[nodiscard]] UniqueFd accept() const {
+    return UniqueFd(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+
+ private:
+  UniqueFd fd_;
+  sockaddr_in address_{};
+};
+
+/// False: the client has closed before its request was whole.
+bool read_request(const UniqueFd& connection) {
+  std::array<char, 4096> buffer{};
+  std::string request;
+  while (request.find("\r\n\r\nbody") == std::string::npos) {
+    const ssize_t n = read(connection.get(), buffer.data(), buffer.size());
+    if (n <= 0) {
+      return false;
+    }
+    request.append(buffer.data(), static_cast<std::size_t>(n));
+  }
+  return true;
+}
+
+void answer(const UniqueFd& connection, const std::string& text) {
+  EXPECT_EQ(write(connection.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+/// Treats its n-th connection as the n-th letter says: 'o' answers 200,
+/// 'e' answers 503, 'h' answers nothing, 'c' closes at once. One connection at a time.
+class Server {
+ public:
+  explicit Server(std::string script) : script_(std::move(script)) {
     thread_ = std::thread([this] { serve(); });
   }
   ~Server() { thread_.join(); }
-  [[nodiscard]] sockaddr_in address() const { return address_; }
+  [[nodiscard]] sockaddr_in address() const { return listener_.address(); }
 
  private:
   void serve() {
     std::vector<UniqueFd> held;
     for (const char c : script_) {
-      UniqueFd connection(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      UniqueFd connection = listener_.accept();
       if (c == 'c') {
         continue;
       }
@@ -123,20 +156,10 @@ class Server {
         held.push_back(std::move(connection));
         continue;
       }
-      std::array<char, 4096> buffer{};
-      std::string request;
-      while (request.find("\r\n\r\nbody") == std::string::npos) {
-        const ssize_t n = read(connection.get(), buffer.data(), buffer.size());
-        if (n <= 0) {
-          break;
-        }
-        request.append(buffer.data(), static_cast<std::size_t>(n));
-      }
-      const std::string answer =
-          c == 'o' ? "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
-                   : "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
-      EXPECT_EQ(write(connection.get(), answer.data(), answer.size()),
-                static_cast<ssize_t>(answer.size()));
+      (void)read_request(connection);
+      answer(connection, c == 'o'
+                             ? "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+                             : "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n");
     }
     // What is held is held until the client gives up.
     for (const UniqueFd& connection : held) {
@@ -147,8 +170,7 @@ class Server {
   }
 
   std::string script_;
-  UniqueFd fd_;
-  sockaddr_in address_{};
+  Listener listener_;
   std::thread thread_;
 };
 
@@ -190,17 +212,10 @@ TEST(LoadGenerator, TellsOutcomesApart) {
 class KeptServer {
  public:
   explicit KeptServer(std::string script) : script_(std::move(script)) {
-    fd_.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address_;
-    EXPECT_EQ(bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address_), sizeof address_), 0);
-    EXPECT_EQ(getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&address_), &size), 0);
-    EXPECT_EQ(listen(fd_.get(), 16), 0);
     thread_ = std::thread([this] { serve(); });
   }
   ~KeptServer() { thread_.join(); }
-  [[nodiscard]] sockaddr_in address() const { return address_; }
+  [[nodiscard]] sockaddr_in address() const { return listener_.address(); }
   [[nodiscard]] int connections() const { return connections_; }
 
  private:
@@ -208,33 +223,24 @@ class KeptServer {
     UniqueFd connection;
     for (const char c : script_) {
       if (!connection) {
-        connection.reset(accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        connection = listener_.accept();
         ++connections_;
       }
-      std::array<char, 4096> buffer{};
-      std::string request;
-      while (request.find("\r\n\r\nbody") == std::string::npos) {
-        const ssize_t n = read(connection.get(), buffer.data(), buffer.size());
-        if (n <= 0) {
-          return;
-        }
-        request.append(buffer.data(), static_cast<std::size_t>(n));
+      if (!read_request(connection)) {
+        return;
       }
       if (c == 'x') {
         connection.reset();
         continue;
       }
-      const std::string answer = c == 'o' ? "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
-                                          : "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n"
-                                            "Content-Length: 3\r\n\r\n   ";
-      EXPECT_EQ(write(connection.get(), answer.data(), answer.size()),
-                static_cast<ssize_t>(answer.size()));
+      answer(connection, c == 'o' ? "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
+                                  : "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\n"
+                                    "Content-Length: 3\r\n\r\n   ");
     }
   }
 
   std::string script_;
-  UniqueFd fd_;
-  sockaddr_in address_{};
+  Listener listener_;
   int connections_ = 0;
   std::thread thread_;
 };

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/base/log.h"
+#include "tests/support/api_options.h"
 #include "tests/support/http_script.h"
 
 namespace headgate {
@@ -211,18 +212,9 @@ class KubeEventsTest : public testing::Test {
   KubeEventsTest(KubeEventsTest&&) = delete;
   KubeEventsTest& operator=(KubeEventsTest&&) = delete;
 
-  static ApiServerOptions options(const std::string& url) {
-    ApiServerOptions out;
-    out.url = url;
-    out.node_name = "n1";
-    out.backoff_first = std::chrono::milliseconds(4);
-    out.backoff_most = std::chrono::milliseconds(20);
-    out.chance = [] { return 0.5; };
-    return out;
-  }
   static std::unique_ptr<KubeEvents> start(const std::string& url,
                                            OwnPod own = {"headgate", "headgate-x", "uid-own"}) {
-    auto started = KubeEvents::start(options(url), std::move(own));
+    auto started = KubeEvents::start(test::quick_api_options(url), std::move(own));
     EXPECT_TRUE(started);
     return std::move(*started);
   }
