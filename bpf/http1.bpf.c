@@ -163,6 +163,10 @@ static __always_inline long headgate_http1_look(struct headgate_http1_env *env)
 		stream->window_bytes = 64;
 		return bpf_skb_load_bytes(env->skb, at, stream->window, 64);
 	}
+	if (left >= 24) {
+		stream->window_bytes = 24;
+		return bpf_skb_load_bytes(env->skb, at, stream->window, 24);
+	}
 	if (left >= 8) {
 		stream->window_bytes = 8;
 		return bpf_skb_load_bytes(env->skb, at, stream->window, 8);
@@ -194,8 +198,8 @@ static long headgate_http1_turn(__u32 index, struct headgate_http1_env *env)
 	(void)index;
 	if (stream->at >= stream->packet_bytes)
 		return 1;
-	if (!headgate_http1_skips(&stream->http1) &&
-	    stream->at - stream->window_at >= stream->window_bytes && headgate_http1_look(env))
+	if (!headgate_http1_skips(&stream->http1) && headgate_http1_wants_window(stream) &&
+	    headgate_http1_look(env))
 		return 1;
 	in_window = (stream->at - stream->window_at) & (HEADGATE_STREAM_WINDOW_BYTES - 1);
 	if ((stream->flags & HEADGATE_STREAM_PENDING) &&

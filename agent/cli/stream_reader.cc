@@ -145,7 +145,7 @@ void StreamReader::feed_http1(std::span<const std::uint8_t> packet) {
       give_up(HEADGATE_UNKNOWN_BUDGET);
       return;
     }
-    if (s.at - s.window_at >= s.window_bytes) {
+    if (headgate_http1_wants_window(&s)) {
       s.window_at = s.at;
       s.window_bytes = std::min<std::uint32_t>(s.packet_bytes - s.at, sizeof(s.window));
       std::memcpy(s.window, packet.data() + s.at, s.window_bytes);

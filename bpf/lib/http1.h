@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Requests of HTTP/1.1 in a stream of bytes (RFC 9112): where each begins, its method and path, and
- * where it ends. headgate_http1_step() takes one byte after the other, so that every cut of the
- * stream into packets has the same result; bodies are skipped by arithmetic, and what they hold is
- * never read as a request.
+ * where it ends. headgate_http1_step() takes one byte after the other, or eight at once where they
+ * come to the same, so that every cut of the stream into packets has the same result; bodies are
+ * skipped by arithmetic, and what they hold is never read as a request.
  *
  * What servers may read in different ways ends it for the rest of the connection, with a reason:
  * two lengths, a bare CR or LF, a folded header, a blank before a colon, Upgrade, CONNECT.
@@ -14,6 +14,7 @@
 #define HEADGATE_LIB_HTTP1_H
 
 #include "lib/stream.h"
+#include "lib/words.h"
 
 #ifndef __bpf__
 #define HEADGATE_GLOBAL static inline
@@ -590,13 +591,97 @@ HEADGATE_INLINE int headgate_http1_skips(const struct headgate_http1 *http1)
 	return http1->state == HEADGATE_HTTP1_BODY || http1->state == HEADGATE_HTTP1_CHUNK_DATA;
 }
 
-/* Eight bytes of which none is a control character: the value of a header goes on behind them. */
-HEADGATE_INLINE int headgate_http1_is_text(__u64 word)
+/* Must the window be taken anew, from `at` on? While much of the packet is left, it holds a word.
+ */
+HEADGATE_INLINE int headgate_http1_wants_window(const struct headgate_stream *stream)
 {
-	const __u64 ones = ~0ULL / 255;
-	const __u64 del = word ^ ones * 127;
+	const __u32 seen = stream->at - stream->window_at;
 
-	return !((((word - ones * ' ') & ~word) | ((del - ones) & ~del)) & ones * 128);
+	return seen >= stream->window_bytes ||
+	       (seen + sizeof(__u64) > stream->window_bytes &&
+		stream->packet_bytes - stream->at >= HEADGATE_STREAM_WINDOW_BYTES);
+}
+
+HEADGATE_INLINE void headgate_http1_text_word(struct headgate_http1 *http1, __u64 word, __u32 bytes)
+{
+	const __u32 at = http1->text_bytes, shift = 8 * (at & 7);
+
+	word = headgate_first_bytes(word, bytes);
+	http1->text_bytes += bytes;
+	if (at < 8) {
+		http1->words[0] |= word << shift;
+		http1->words[1] |= shift ? word >> (64 - shift) : 0;
+	} else if (at < 16) {
+		http1->words[1] |= word << shift;
+		http1->words[2] |= shift ? word >> (64 - shift) : 0;
+	} else if (at < 24) {
+		http1->words[2] |= word << shift;
+	}
+}
+
+/* Plain bytes of a path; 0 = not here. */
+HEADGATE_INLINE __u32 headgate_path_word(struct headgate_path *path, __u64 word)
+{
+	const __u32 at = path->bytes;
+	__u32 bytes;
+
+	if (path->state != HEADGATE_PATH_SEGMENT || at > HEADGATE_ROUTE_PATH_BYTES - sizeof(word))
+		return 0;
+	bytes = headgate_plain_bytes(word);
+	if (!bytes)
+		return 0;
+	headgate_put_word(path->key.path + at, headgate_first_bytes(word, bytes));
+	path->bytes += bytes;
+	path->segment = HEADGATE_SEGMENT_NAME;
+	return bytes;
+}
+
+/*
+ * What headgate_http1_byte() would make of the first of eight bytes, made at once: how many, in
+ * `taken`; 0 = they are to be taken one by one. Of what it takes it knows that it is well formed.
+ */
+HEADGATE_INLINE __u32 headgate_http1_word(struct headgate_http1 *http1, __u64 word, __u32 *taken)
+{
+	const __u64 version = HEADGATE_WORD('H', 'T', 'T', 'P', '/', '1', '.', '1');
+	__u32 bytes = 0;
+
+	switch (http1->state) {
+	case HEADGATE_HTTP1_TARGET:
+		bytes = headgate_path_word(&http1->path, word);
+		http1->text_bytes += bytes; /* it begins otherwise, so it is not "*" */
+		break;
+	case HEADGATE_HTTP1_VERSION:
+		if (word == version && !http1->text_bytes) {
+			bytes = 8;
+			headgate_http1_text_word(http1, word, bytes);
+		}
+		break;
+	case HEADGATE_HTTP1_LINE:
+	case HEADGATE_HTTP1_NAME:
+		bytes = headgate_plain_bytes(word);
+		if (!bytes)
+			break;
+		if (http1->state == HEADGATE_HTTP1_LINE)
+			headgate_http1_text_start(http1);
+		http1->state = HEADGATE_HTTP1_NAME;
+		headgate_http1_text_word(http1, word | HEADGATE_EIGHT(0x20), bytes);
+		if (bytes < 8 && (__u8)(word >> (8 * (bytes & 7))) == ':') {
+			*taken = bytes + 1;
+			return headgate_http1_named(http1);
+		}
+		break;
+	case HEADGATE_HTTP1_VALUE:
+		if (http1->header != HEADGATE_HEADER_OTHER)
+			break;
+		bytes = headgate_text_bytes(word);
+		if (bytes < 7 && (__u16)(word >> (8 * (bytes & 7))) == ('\n' << 8 | '\r')) {
+			bytes += 2;
+			http1->state = HEADGATE_HTTP1_LINE;
+		}
+		break;
+	}
+	*taken = bytes;
+	return HEADGATE_HTTP1_NOTHING;
 }
 
 /*
@@ -606,7 +691,7 @@ HEADGATE_INLINE int headgate_http1_is_text(__u64 word)
 HEADGATE_GLOBAL __u32 headgate_http1_step(struct headgate_stream *stream)
 {
 	struct headgate_http1 *http1;
-	__u32 left, in_window;
+	__u32 left, in_window, event, taken = 0;
 
 	if (!stream)
 		return HEADGATE_HTTP1_NOTHING;
@@ -621,12 +706,16 @@ HEADGATE_GLOBAL __u32 headgate_http1_step(struct headgate_stream *stream)
 	if (http1->state == HEADGATE_HTTP1_BEGIN)
 		http1->offset = stream->offset + stream->at;
 	in_window = stream->at - stream->window_at;
-	if (http1->state == HEADGATE_HTTP1_VALUE && http1->header == HEADGATE_HEADER_OTHER &&
-	    !(in_window & 7) && in_window + 8 <= stream->window_bytes &&
-	    headgate_http1_is_text(stream->window_words[in_window >> 3 & 7])) {
-		stream->at += 8;
-		http1->head_bytes += 8;
-		return HEADGATE_HTTP1_NOTHING;
+	if (in_window <= HEADGATE_STREAM_WINDOW_BYTES - sizeof(__u64) &&
+	    in_window + sizeof(__u64) <= stream->window_bytes &&
+	    http1->head_bytes <= HEADGATE_HTTP1_HEAD_BYTES_MAX - sizeof(__u64)) {
+		event = headgate_http1_word(http1, headgate_word_at(stream->window + in_window),
+					    &taken);
+		if (taken) {
+			stream->at += taken;
+			http1->head_bytes += taken;
+			return event;
+		}
 	}
 	stream->at++;
 	return headgate_http1_byte(http1,

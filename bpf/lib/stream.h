@@ -69,10 +69,7 @@ struct headgate_stream {
 	__u32 window_at; /* where in the packet `window` was taken */
 	__u32 window_bytes;
 	__u32 reading; /* endpoint slot of the request that is being read */
-	union {	       /* bytes of the packet */
-		__u8 window[HEADGATE_STREAM_WINDOW_BYTES];
-		__u64 window_words[HEADGATE_STREAM_WINDOW_BYTES / 8];
-	};
+	__u8 window[HEADGATE_STREAM_WINDOW_BYTES]; /* bytes of the packet */
 	union {
 		struct headgate_http1 http1;
 		__u64 http2[32]; /* of lib/http2.h; all zero when the preface has been read */

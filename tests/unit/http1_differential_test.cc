@@ -91,6 +91,7 @@ void compare(const std::string& stream) {
   if (!ended) {
     RC_ASSERT(whole.size() >= expected.requests.size());
   }
+  RC_ASSERT(test::read_by_bytes(stream) == whole);
   for (std::size_t cut = 0; cut <= stream.size(); ++cut) {
     RC_ASSERT(test::read_cut(stream, {cut}) == whole);
   }
@@ -131,7 +132,9 @@ std::string request() {
     head += *rc::gen::element<std::string>(
         "Host: x\r\n", "Content-Type: application/x-protobuf\r\n", "Accept:\r\n",
         "Connection: keep-alive\r\n", "X-Content-Length: 7\r\n", "User-Agent:  a b\t c \r\n",
-        "Content-Lengthy: 3\r\n", "X: \xc3\xa4\r\n", "Expect: 100-continue\r\n");
+        "Content-Lengthy: 3\r\n", "X: \xc3\xa4\r\n", "Expect: 100-continue\r\n",
+        "x_b3_traceid.long-name: 1\r\n",
+        "User-Agent: a client with a long name/1.2.3 (and \xff more)\t\r\n");
   }
   const bool old = head.find("HTTP/1.0") != std::string::npos;
   if (old) {

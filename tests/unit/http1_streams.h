@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -45,6 +46,12 @@ inline std::vector<cli::SeenRequest> read_cut(std::string_view stream,
 }
 inline std::vector<cli::SeenRequest> read_whole(std::string_view stream) {
   return read_cut(stream, {});
+}
+/// Each byte in a packet of its own.
+inline std::vector<cli::SeenRequest> read_by_bytes(std::string_view stream) {
+  std::vector<std::size_t> cuts(stream.size());
+  std::iota(cuts.begin(), cuts.end(), 1);
+  return read_cut(stream, cuts);
 }
 
 }  // namespace headgate::test

@@ -3,7 +3,11 @@
 // reader of `classify`. Inputs from public bug reports carry their ids.
 #include "bpf/lib/http1.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -16,6 +20,7 @@ namespace headgate {
 namespace {
 
 using cli::SeenRequest;
+using test::read_by_bytes;
 using test::read_cut;
 using test::read_whole;
 using testing::ElementsAre;
@@ -304,12 +309,71 @@ TEST(Http1, E04_TlsIsToldByItsFirstTwoBytes) {
               ElementsAre("traces", unknown(HEADGATE_UNKNOWN_SYNTAX)));
 }
 
-TEST(Http1, WordsOfAValueAreReadAsText) {
+/// How many of eight bytes, from the first on, are of a class.
+std::uint32_t first_of(const std::array<std::uint8_t, 8>& bytes, bool (*of_class)(std::uint8_t)) {
+  return static_cast<std::uint32_t>(std::find_if_not(bytes.begin(), bytes.end(), of_class) -
+                                    bytes.begin());
+}
+
+TEST(Http1, EightBytesAtOnceAreThoseOneByOne) {
+  const auto plain = [](std::uint8_t c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '-';
+  };
+  const auto text = [](std::uint8_t c) { return c >= ' ' && c != 127; };
+  std::mt19937 random(7);
   for (int byte = 0; byte < 256; ++byte) {
-    for (int place = 0; place < 64; place += 8) {
-      const std::uint64_t plain = 0x6162638081fe20ffULL & ~(0xffULL << place);
-      const std::uint64_t word = plain | static_cast<std::uint64_t>(byte) << place;
-      EXPECT_EQ(headgate_http1_is_text(word) != 0, byte >= ' ' && byte != 127) << byte;
+    for (std::size_t place = 0; place < 8; ++place) {
+      for (int rest = 0; rest < 64; ++rest) {
+        std::array<std::uint8_t, 8> bytes{};
+        for (std::uint8_t& one : bytes) {
+          one = static_cast<std::uint8_t>(rest == 0 ? 'a' : rest == 1 ? 0xff : random());
+        }
+        for (std::size_t i = 0; i < place && rest > 1; ++i) {
+          bytes[i] = static_cast<std::uint8_t>("aZ-09zAb"[i]);
+        }
+        bytes[place] = static_cast<std::uint8_t>(byte);
+        const std::uint64_t word = headgate_word_at(bytes.data());
+        ASSERT_EQ(headgate_plain_bytes(word), first_of(bytes, plain)) << byte << " at " << place;
+        ASSERT_EQ(headgate_text_bytes(word), first_of(bytes, text)) << byte << " at " << place;
+      }
+    }
+  }
+}
+
+TEST(Http1, NamesOfEveryLengthAndCaseAreReadAlike) {
+  for (const char* name : {"Content-Length", "CONTENT-LENGTH", "content-length"}) {
+    EXPECT_THAT(routes(kPost + name + ": 3\r\n\r\nabc" + kNext), ElementsAre("traces", "metrics"));
+  }
+  for (const char* name : {"Content-Lengt", "Content-Length_", "Content.Length", "Content-LengtH-",
+                           "XContent-Length", "Content-Length-Of-The-Whole-Message"}) {
+    EXPECT_THAT(routes(kPost + name + ": 3\r\n\r\n" + kNext), ElementsAre("traces", "metrics"));
+  }
+  for (std::size_t bytes = 1; bytes < 40; ++bytes) {
+    const std::string name(bytes, 'x');
+    const std::string head = kPost + name + ":" + std::string(bytes, 'v') + "\r\n" + name +
+                             ": \r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n" + name +
+                             ":\r\n\r\n" + kNext;
+    const auto whole = read_whole(head);
+    EXPECT_THAT(routes(whole), ElementsAre("traces", "metrics")) << bytes;
+    EXPECT_EQ(read_by_bytes(head), whole) << bytes;
+    for (std::size_t cut = 0; cut <= head.size(); ++cut) {
+      EXPECT_EQ(read_cut(head, {cut}), whole) << bytes << " bytes, cut before " << cut;
+    }
+    EXPECT_THAT(routes(kPost + name + " : x\r\n\r\n"),
+                ElementsAre(unknown(HEADGATE_UNKNOWN_SYNTAX)));
+  }
+}
+
+TEST(Http1, PathsOfEveryLengthAreReadAlike) {
+  for (std::size_t bytes = 1; bytes < 160; ++bytes) {
+    const std::string path = "/v1/traces/" + std::string(bytes, 'p');
+    const std::string stream = "GET " + path + " HTTP/1.1\r\n\r\n" + kNext;
+    const auto seen = read_whole(stream);
+    ASSERT_EQ(seen.size(), 2U) << bytes;
+    EXPECT_EQ(seen[0].route, "traces");
+    EXPECT_EQ(read_by_bytes(stream), seen) << bytes;
+    for (std::size_t cut = 0; cut <= stream.size(); ++cut) {
+      EXPECT_EQ(read_cut(stream, {cut}), seen) << bytes << " bytes, cut before " << cut;
     }
   }
 }
