@@ -406,7 +406,7 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
                         p.phase.label),
             fmt::format("{:.0f}/s, {:.0f} % of capacity", served_per_s, share * 100),
             fmt::format("at least {:.0f} %", *promises.served_share * 100),
-            share >= *promises.served_share);
+            std::round(share * 100) >= std::round(*promises.served_share * 100));
       }
       check_p99(p, promises.overload_p99_s);
     } else if (p.phase.kind == PhaseKind::kJump) {
