@@ -7,7 +7,7 @@ import re
 import signal
 import time
 
-from cluster import Failed, HERE, NODE_IP, TOP, expect, is_ready, restarts, until
+from cluster import Failed, HERE, NODE, NODE_IP, TOP, expect, is_ready, restarts, until
 
 NAMESPACE = "monitoring"
 PROTECTED, UNPROTECTED = "http://10.96.0.91:9091", "http://10.96.0.92:9091"
@@ -180,7 +180,7 @@ def save(cluster):
 
 def probes(cluster):
     """By result, of the pod `probed`, as the kubelet counts them."""
-    page = cluster.kubectl("get", "--raw", "/api/v1/nodes/node1/proxy/metrics/probes")
+    page = cluster.kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/metrics/probes")
     count = {"successful": 0, "failed": 0, "unknown": 0}
     for line in page.splitlines():
         if line.startswith("prober_probe_total{") and 'pod="probed-' in line:
@@ -385,6 +385,29 @@ def upgrade(cluster):
 
 
 @case
+def drain(cluster):
+    """kubectl drain: the protected pods go under load, the agent stays and lets go of them; they come back
+    and are protected"""
+    protected(cluster)
+    agent = cluster.agent()["metadata"]
+    old = cluster.pod("app=pushgateway", NAMESPACE)["metadata"]["name"]
+    # From outside: what would send from within is drained, too.
+    load = overload(cluster, f"http://{NODE_IP}:30091", cluster.load_from_outside)
+    time.sleep(5)
+    cluster.kubectl("drain", NODE, "--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout=60s",
+                    timeout=70)
+    load.result()
+    until(30, "nothing is protected", lambda: not cluster.metrics().sum("headgate_lease_valid"))
+    expect(cluster.metrics().sum("headgate_state", pod=old) is None, f"{old} is still shown")
+    cluster.kubectl("uncordon", NODE)
+    workloads(cluster)
+    both_gated(cluster)
+    now = cluster.agent()["metadata"]
+    expect(now["uid"] == agent["uid"], "the agent was replaced")
+    saved(cluster, PROTECTED)
+
+
+@case
 def rbac(cluster):
     """The agent's own token may do what the chart says, and nothing else"""
     protected(cluster)
@@ -409,7 +432,7 @@ def rbac(cluster):
                          ("GET", "/api/v1/configmaps"), ("GET", "/api/v1/namespaces/headgate/configmaps/headgate"),
                          ("GET", "/api/v1/services"), ("GET", "/apis/apps/v1/daemonsets"), ("GET", "/api/v1/events"),
                          ("GET", "/apis/events.k8s.io/v1/events"),
-                         ("GET", "/api/v1/nodes/node1/proxy/metrics")):
+                         ("GET", f"/api/v1/nodes/{NODE}/proxy/metrics")):
         expect(answer(method, path) == 403, f"{method} {path}: {answer(method, path)}")
 
 
@@ -463,6 +486,7 @@ def capabilities(cluster):
     said = cluster.on_node("curl", "-sf", "-m", "5", f"http://{address}:9749/readyz?verbose")
     expect("degraded" not in said, said)
     saved(cluster, PROTECTED)
+
 
 @case
 def uninstall(cluster):

@@ -15,7 +15,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent.parent
-NODE_IP = "172.30.0.2"
+NODE, NODE_IP = "node1", "172.30.0.2"
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 
 
@@ -148,7 +148,7 @@ class Cluster:
         self.proxy = subprocess.Popen(
             ["nsenter", "-t", str(self.pid), "-m", "-u", "-n", self.dir / "bin/kube-proxy",
              f"--kubeconfig={self.dir}/proxy.kubeconfig", f"--proxy-mode={mode}",
-             "--hostname-override=node1", "--cluster-cidr=10.244.0.0/16", "--oom-score-adj=0",
+             f"--hostname-override={NODE}", "--cluster-cidr=10.244.0.0/16", "--oom-score-adj=0",
              "--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0",
              "--conntrack-tcp-timeout-close-wait=0"],
             stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)
