@@ -24,7 +24,7 @@ constexpr double kStandsP99_s = 1.5;
 struct Promises {
   std::optional<double> served_share = 0.75;
   bool served_soon = false;  ///< within kSoon_s
-  double overload_p99_s = 1.5;
+  std::optional<double> overload_p99_s = 1.5;  ///< nothing where clients wait to be let in
   std::optional<double> cost_p99_s;
   double calm_refused = 0.09;
   bool calm_settled = false;  ///< from kSettled_s on
@@ -34,15 +34,15 @@ struct Promises {
 
 Promises promises_of(Traffic traffic, const Protection& protection) {
   Promises out;
+  if (traffic == Traffic::kConnections && protection.refuse != "reset") {
+    out.overload_p99_s.reset();  // a second to the next try, two to the one behind it
+    return out;
+  }
   if (protection.strategy != "adaptive") {
     return out;
   }
   switch (traffic) {
-    case Traffic::kConnections:
-      if (protection.refuse == "reset") {
-        out = {0.90, true, 0.1, 0.3, 0.02, true, kSurge};
-      }
-      return out;
+    case Traffic::kConnections: return {0.90, true, 0.1, 0.3, 0.02, true, kSurge};
     case Traffic::kKeepAlive: return {0.80, true, 0.1, 0.3, 0.02, true, std::nullopt, true};
     case Traffic::kGrpc:
       // A refused call costs the server a part of what a served one costs: see README.md.
@@ -408,7 +408,9 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
             fmt::format("at least {:.0f} %", *promises.served_share * 100),
             std::round(share * 100) >= std::round(*promises.served_share * 100));
       }
-      check_p99(p, promises.overload_p99_s);
+      if (promises.overload_p99_s) {
+        check_p99(p, *promises.overload_p99_s);
+      }
     } else if (p.phase.kind == PhaseKind::kJump) {
       check("memory at " + p.phase.label,
             fmt::format("{} kills, at most {} MiB", p.oom_kills, p.memory_peak_bytes >> 20),

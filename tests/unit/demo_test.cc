@@ -329,6 +329,22 @@ TEST(Verdict, AdaptivePromisesMore) {
             Conclusion::kSaved);
 }
 
+TEST(Verdict, WhoWaitsToBeLetInIsNotJudgedByHowLong) {
+  const auto without = MadeRun(false).collapsed();
+  const auto waits = saved_well().outcome("x3", 0.05, Outcome::kOk, 1.9);
+  const auto of = [&](const char* refuse) {
+    return judge(without.get(), waits.get(), calibration(), Limits{}, {"adaptive", refuse});
+  };
+  EXPECT_EQ(of("reset").conclusion, Conclusion::kNotSaved);
+  for (const char* refuse : {"auto", "{defer: 8s}"}) {
+    const Verdict v = of(refuse);
+    EXPECT_EQ(v.conclusion, Conclusion::kSaved) << v.sentence;
+    EXPECT_TRUE(std::none_of(v.checks.begin(), v.checks.end(), [](const Check& c) {
+      return c.what.rfind("p99", 0) == 0;
+    }));
+  }
+}
+
 TEST(Verdict, UnreachableQuotaIsInconclusiveNotALie) {
   // Served too little, but so would anybody at 60 % of the CPU.
   const auto starved = MadeRun(true).saved().outcome("x10", 0.5, Outcome::kRefused, 0.0001);
