@@ -23,7 +23,7 @@ constexpr double kStandsP99_s = 1.5;
 /// What is promised of the protected run. Empty: nothing is.
 struct Promises {
   std::optional<double> served_share = 0.75;
-  bool served_soon = false;  ///< within kSoon_s
+  bool served_soon = false;                    ///< within kSoon_s
   std::optional<double> overload_p99_s = 1.5;  ///< nothing where clients wait to be let in
   std::optional<double> cost_p99_s;
   double calm_refused = 0.09;

@@ -339,9 +339,8 @@ TEST(Verdict, WhoWaitsToBeLetInIsNotJudgedByHowLong) {
   for (const char* refuse : {"auto", "{defer: 8s}"}) {
     const Verdict v = of(refuse);
     EXPECT_EQ(v.conclusion, Conclusion::kSaved) << v.sentence;
-    EXPECT_TRUE(std::none_of(v.checks.begin(), v.checks.end(), [](const Check& c) {
-      return c.what.rfind("p99", 0) == 0;
-    }));
+    EXPECT_TRUE(std::none_of(v.checks.begin(), v.checks.end(),
+                             [](const Check& c) { return c.what.rfind("p99", 0) == 0; }));
   }
 }
 

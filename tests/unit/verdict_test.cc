@@ -530,6 +530,28 @@ TEST_P(Verdict, LastTryBeforeTheDeadlineEntersWhereItIsAsked) {
   EXPECT_EQ(at(7, 4, HEADGATE_REASON_BUDGET).cause, HEADGATE_CAUSE_EXPIRED);
 }
 
+/// refuse: auto resets for most reasons. Who was told to wait, because of the budget, goes on
+/// waiting when the reason has become another one, and is let in at the last try where a share is
+/// that reason.
+TEST_P(Verdict, WhoWaitsGoesOnWaitingWhateverTheReasonIsByThen) {
+  gate.policy.flags =
+      HEADGATE_ARM_BUDGET | HEADGATE_ARM_SHARE | HEADGATE_MAY_DEFER | HEADGATE_LAST_TRY_ENTERS;
+  gate.policy.actions = std::uint64_t{HEADGATE_ACTION_DEFER} << (8 * HEADGATE_REASON_BUDGET);
+  gate.policy.defer_deadline_ns = gate.target.defer_deadline_ns = 8 * kSecond;
+  const auto at = [&](std::uint64_t age_s, std::uint64_t gap_s, headgate_reason reason) {
+    gate.now = kStart + age_s * kSecond;
+    const headgate_age age{kStart, gate.now - gap_s * kSecond, 0, 0};
+    return gate.answer(reason, 0, &age);
+  };
+  for (const headgate_reason reason : {HEADGATE_REASON_SHARE, HEADGATE_REASON_RATE,
+                                       HEADGATE_REASON_MEMORY, HEADGATE_REASON_CIRCUIT}) {
+    EXPECT_EQ(at(3, 2, reason).verdict, HEADGATE_DEFER) << reason;
+    EXPECT_EQ(gate.answer(reason).verdict, HEADGATE_RESET) << "one that is new, " << reason;
+  }
+  EXPECT_EQ(at(7, 4, HEADGATE_REASON_SHARE).cause, HEADGATE_CAUSE_LAST_TRY);
+  EXPECT_EQ(at(7, 4, HEADGATE_REASON_CIRCUIT).cause, HEADGATE_CAUSE_EXPIRED);
+}
+
 /// Whatever the deadline and the timer: nobody is left waiting past it, and nobody is reset while a
 /// further try was sure to come before it.
 RC_GTEST_PROP(VerdictProperty, NobodyWaitsPastTheDeadline, ()) {
