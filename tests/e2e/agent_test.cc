@@ -193,12 +193,21 @@ TEST_F(AgentTest, EndsOfTheServingProcessAreTold) {
   protect(config("{fixed: {admit: 0.5}}"), Outcome::kConnected);
   const auto restarts = [&] { return agent_.target("web").value("restarts", -1); };
   EXPECT_EQ(restarts(), 0);
-  std::string trace;
-  std::thread recorder([&] { trace = agent_.run({"record", "web", "--duration=3s"}).out; });
-  std::this_thread::sleep_for(milliseconds(500));
+  const std::string file = fmt::format("/tmp/headgate-e2e-{}.trace", ::getpid());
+  const auto written = [&] {
+    std::ostringstream text;
+    text << std::ifstream(file).rdbuf();
+    return text.str();
+  };
+  std::thread recorder([&] {
+    (void)agent_.run({"record", "web", "--duration=3s", "--output=" + file});
+  });
+  EXPECT_TRUE(lab::eventually([&] { return !written().empty(); })) << "it follows the target";
   server_->kill();
   EXPECT_TRUE(lab::eventually([&] { return restarts() == 1; })) << agent_.log();
   recorder.join();
+  const std::string trace = written();
+  ::unlink(file.c_str());
   EXPECT_EQ(ticks_with(trace, "restarted"), 1) << trace;
 
   // The next one is looked for once a second.
