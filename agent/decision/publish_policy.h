@@ -16,7 +16,7 @@ struct PolicyContext {
   bool may_defer = false;                          ///< false: DEFER becomes RESET (no pit, not TCP)
   /// refuse: auto. DEFER where what waits will be served in time, RESET at once where not: for the
   /// budget up to Decision::waiting_max, for caps and memory up to what closes in a second; a share
-  /// and a rate defer nothing (a share that defers sheds nothing). Needs may_defer.
+  /// and a rate defer nobody new (a share that defers sheds nothing). Needs may_defer.
   bool automatic = false;
   double closes_per_s = 0;      ///< connections that end, of the whole target
   bool somebody_waits = false;  ///< attempts deferred before are not settled yet

@@ -319,12 +319,13 @@ HEADGATE_INLINE int headgate_may_refuse(const struct headgate_endpoint_policy *p
  * by one (5, 7 s) the next try comes no later than twice the last gap from now.
  * size_kb: as for headgate_judge(); what is let in all the same is charged for it.
  *
- * Under HEADGATE_LAST_TRY_ENTERS an attempt that the budget, or a share, keeps out until then is
- * let in instead, at the cost of those that come after it. Retries and newcomers meet the same
- * bucket, so in a long overload chance alone would keep many out until the end; and whoever was
- * told to wait is to be served. No more than one second of work may wait, spread over the seconds
- * to the deadline: a small share of the capacity, with no standing wave as from a priority at each
- * try.
+ * Under HEADGATE_LAST_TRY_ENTERS an attempt that the budget has deferred until then is let in
+ * instead, at the cost of those that come after it. Retries and newcomers meet the same bucket, so
+ * in a long overload chance alone would keep many out until the end; and whoever was told to wait
+ * is to be served. No more than one second of work may wait, spread over the seconds to the
+ * deadline: a small share of the capacity, with no standing wave as from a priority at each try.
+ * Only the budget gives way, which is judged last: behind any other reason nobody has asked yet
+ * whether rate and memory have room, and a share may be low for memory's sake.
  */
 HEADGATE_INLINE struct headgate_answer
 headgate_resolve(const struct headgate_endpoint_policy *policy,
@@ -382,8 +383,7 @@ headgate_resolve(const struct headgate_endpoint_policy *policy,
 		deadline_ns = headgate_read(policy->defer_deadline_ns);
 		if (age_ns + 2 * gap_ns > deadline_ns) {
 			answer.cause = HEADGATE_CAUSE_EXPIRED;
-			if ((reason == HEADGATE_REASON_BUDGET || reason == HEADGATE_REASON_SHARE) &&
-			    age_ns <= deadline_ns &&
+			if (reason == HEADGATE_REASON_BUDGET && age_ns <= deadline_ns &&
 			    (headgate_read(policy->flags) & HEADGATE_LAST_TRY_ENTERS)) {
 				headgate_charge(policy, target, target_state, now_ns, size_kb,
 						locked);

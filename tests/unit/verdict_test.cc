@@ -547,9 +547,32 @@ TEST_P(Verdict, WhoWaitsGoesOnWaitingWhateverTheReasonIsByThen) {
                                        HEADGATE_REASON_MEMORY, HEADGATE_REASON_CIRCUIT}) {
     EXPECT_EQ(at(3, 2, reason).verdict, HEADGATE_DEFER) << reason;
     EXPECT_EQ(gate.answer(reason).verdict, HEADGATE_RESET) << "one that is new, " << reason;
+    EXPECT_EQ(at(7, 4, reason).cause, HEADGATE_CAUSE_EXPIRED) << reason;
   }
-  EXPECT_EQ(at(7, 4, HEADGATE_REASON_SHARE).cause, HEADGATE_CAUSE_LAST_TRY);
-  EXPECT_EQ(at(7, 4, HEADGATE_REASON_CIRCUIT).cause, HEADGATE_CAUSE_EXPIRED);
+}
+
+/// A share is low for memory's sake, too, and is judged before memory and rate.
+TEST_P(Verdict, WhatIsFullInMemoryIsNotEnteredAtTheLastTry) {
+  gate.policy.flags = HEADGATE_ARM_SHARE | HEADGATE_ARM_MEMORY | HEADGATE_ARM_BUDGET |
+                      HEADGATE_MAY_DEFER | HEADGATE_LAST_TRY_ENTERS;
+  gate.policy.actions = std::uint64_t{HEADGATE_ACTION_DEFER} << (8 * HEADGATE_REASON_BUDGET);
+  gate.policy.defer_deadline_ns = gate.target.defer_deadline_ns = 8 * kSecond;
+  gate.policy.charge_request_ns = 1;
+  gate.policy.depth_ns = gate.target.bucket_depth_max_ns = kSecond;
+  gate.target.live_bytes_max = 1000;
+  gate.target_state.live_bytes = 10'000'000;
+  for (const double admit : {0.0, 0.1, 0.9}) {
+    gate.policy.admit_q32 = static_cast<std::uint64_t>(admit * 4294967296.0);
+    int entered = 0;
+    for (int i = 0; i < 1000; ++i) {
+      gate.now = kStart + 7 * kSecond + static_cast<std::uint64_t>(i);
+      const headgate_age age{gate.now - 7 * kSecond, gate.now - 4 * kSecond, 0, 0};
+      const auto reason = gate.judge();
+      ASSERT_NE(reason, HEADGATE_REASON_NONE) << "memory is full";
+      entered += gate.answer(reason, 0, &age).verdict == HEADGATE_ADMIT ? 1 : 0;
+    }
+    EXPECT_EQ(entered, 0) << admit;
+  }
 }
 
 /// Whatever the deadline and the timer: nobody is left waiting past it, and nobody is reset while a
