@@ -458,17 +458,23 @@ HEADGATE_INLINE __u32 headgate_http1_chunk_byte(struct headgate_http1 *http1, __
 	return HEADGATE_HTTP1_NOTHING;
 }
 
-/* Nothing of an extension counts but where it ends: a quoted string may hold anything (RFC 9112
- * section 7.1.1).
+/* Nothing of an extension counts but where it ends. Its line may go on in a quoted string (case
+ * D10), though none may hold a line's end (RFC 9112, 7.1.1; RFC 9110, 5.6.4); other control
+ * characters end it.
  */
-HEADGATE_INLINE void headgate_http1_extension_byte(struct headgate_http1 *http1, __u8 byte)
+HEADGATE_INLINE __u32 headgate_http1_extension_byte(struct headgate_http1 *http1, __u8 byte)
 {
+	if (byte == '\r' && http1->state == HEADGATE_HTTP1_CHUNK_EXTENSION) {
+		http1->state = HEADGATE_HTTP1_CHUNK_LF;
+		return HEADGATE_HTTP1_NOTHING;
+	}
+	if (((byte < ' ' && byte != '\t') || byte == 127) &&
+	    !(http1->state == HEADGATE_HTTP1_CHUNK_QUOTED && (byte == '\r' || byte == '\n')))
+		return headgate_http1_fail(http1, HEADGATE_UNKNOWN_FRAMING);
 	switch (http1->state) {
 	case HEADGATE_HTTP1_CHUNK_EXTENSION:
 		if (byte == '"')
 			http1->state = HEADGATE_HTTP1_CHUNK_QUOTED;
-		else if (byte == '\r')
-			http1->state = HEADGATE_HTTP1_CHUNK_LF;
 		break;
 	case HEADGATE_HTTP1_CHUNK_QUOTED:
 		if (byte == '"')
@@ -479,6 +485,7 @@ HEADGATE_INLINE void headgate_http1_extension_byte(struct headgate_http1 *http1,
 	default:
 		http1->state = HEADGATE_HTTP1_CHUNK_QUOTED;
 	}
+	return HEADGATE_HTTP1_NOTHING;
 }
 
 /* Behind the LF of a chunk's line. */
@@ -552,8 +559,7 @@ HEADGATE_INLINE __u32 headgate_http1_byte(struct headgate_http1 *http1, __u8 byt
 	case HEADGATE_HTTP1_CHUNK_EXTENSION:
 	case HEADGATE_HTTP1_CHUNK_QUOTED:
 	case HEADGATE_HTTP1_CHUNK_ESCAPED:
-		headgate_http1_extension_byte(http1, byte);
-		return HEADGATE_HTTP1_NOTHING;
+		return headgate_http1_extension_byte(http1, byte);
 	case HEADGATE_HTTP1_CHUNK_LF:
 		if (byte != '\n')
 			return headgate_http1_fail(http1, HEADGATE_UNKNOWN_FRAMING);

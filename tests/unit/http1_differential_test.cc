@@ -111,7 +111,7 @@ std::string chunked(const std::string& bytes) {
     (void)snprintf(digits, sizeof(digits), *rc::gen::arbitrary<bool>() ? "%zx" : "0%zX", size);
     out += digits;
     out += *rc::gen::element(std::string(), std::string(";a"), std::string(";a=\"b c\""),
-                             std::string(";a=b;c"));
+                             std::string(";a=\"b\\\"\tc\""), std::string(";a=b;c"));
     out += "\r\n" + bytes.substr(at, size) + "\r\n";
     at += size;
   }

@@ -96,6 +96,22 @@ TEST(Http1, D04_EveryCutGivesTheSameVerdict) {
       "3;x=\"\\\"\"\r\nabc\r\n0\r\nT: u\r\n\r\nGET /healthz HTTP/1.0\r\n\r\n");
 }
 
+TEST(Http1, ControlsInAChunkExtensionEndIt) {
+  const std::string head = "POST /v1/traces HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+  const std::string rest = "\r\nX\r\n0\r\n\r\n" + kNext;
+  for (const std::string& good : {std::string("1;a=\"b\tc \xc3\xa4\""),
+                                  std::string("1;a=\"\\\"\\\t\";b"), std::string("1 ; a")}) {
+    EXPECT_THAT(routes(head + good + rest), ElementsAre("traces", "metrics")) << good;
+    expect_cuts_make_no_difference(head + good + rest);
+  }
+  for (const std::string& bad : {std::string("1;\n"), std::string("1;a\nb"), std::string("1;\x7f"),
+                                 std::string("1;\0", 3), std::string("1;a=\"\x01\""),
+                                 std::string("1;a=\"\\\r\n\""), std::string("1;a=\"\\\x7f\"")}) {
+    EXPECT_THAT(routes(head + bad + rest), ElementsAre("traces", unknown(HEADGATE_UNKNOWN_FRAMING)))
+        << testing::PrintToString(bad);
+  }
+}
+
 TEST(Http1, D05_ExpectIsSeenWithTheHead) {
   headgate_stream stream{};
   const std::string head = kPost + "Expect: 100-Continue\r\nContent-Length: 10485760\r\n\r\n";
