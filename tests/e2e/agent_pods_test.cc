@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Targets that are pods: an API server tells of them, their cgroups are named as the kubelet names
 // them, and everything else is real.
+#include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -29,19 +31,19 @@ const std::string kSecond(64, 'b');
 const std::string kPause(64, '0');
 
 std::string pod(int version, const std::string& container_id, const std::string& annotations = "",
-                const std::string& label = "otel") {
-  return fmt::format(
-      R"({{"kind":"Pod","metadata":{{"name":"otc-0","namespace":"obs","uid":"{}",)"
-      R"("resourceVersion":"{}","labels":{{"app":"{}"}},"annotations":{{{}}}}},)"
-      R"("spec":{{"nodeName":"n1","containers":[{{"name":"otc"}}]}},)"
-      R"("status":{{"phase":"Running","qosClass":"Burstable","containerStatuses":)"
-      R"([{{"name":"otc","containerID":"containerd://{}","state":{{"running":{{}}}}}}]}}}})",
-      kUid, version, label, annotations, container_id);
+                const std::string& label = "otel", const std::string& runtime = "containerd") {
+  return fmt::format(R"({{"kind":"Pod","metadata":{{"name":"otc-0","namespace":"obs","uid":"{}",)"
+                     R"("resourceVersion":"{}","labels":{{"app":"{}"}},"annotations":{{{}}}}},)"
+                     R"("spec":{{"nodeName":"n1","containers":[{{"name":"otc"}}]}},)"
+                     R"("status":{{"phase":"Running","qosClass":"Burstable","containerStatuses":)"
+                     R"([{{"name":"otc","containerID":"{}://{}","state":{{"running":{{}}}}}}]}}}})",
+                     kUid, version, label, annotations, runtime, container_id);
 }
 
 /// An API server that knows one pod and tells what is said to happen to it.
 class Events {
  public:
+  std::string runtime = "containerd";
   void say(const std::string& type, const std::string& object) {
     const std::lock_guard lock(mutex_);
     lines_.push_back(fmt::format("{{\"type\":\"{}\",\"object\":{}}}\n", type, object));
@@ -72,7 +74,7 @@ class Events {
     }
     if (!exchange.asks_for("watch=true")) {
       exchange.answer(200, R"({"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[)" +
-                               pod(1, kFirst) + "]}");
+                               pod(1, kFirst, "", "otel", runtime) + "]}");
       return;
     }
     exchange.begin_stream();
@@ -100,17 +102,25 @@ class AgentPodsTest : public ::testing::Test {
     HEADGATE_REQUIRES_ROOT_KERNEL();
     pair_ = std::make_unique<lab::Pair>();
     base_ = std::make_unique<lab::Cgroup>("pods");
-    for (const std::string& name :
-         {std::string("kubepods"), std::string("burstable"), "pod" + kUid}) {
-      levels_.push_back(
-          std::make_unique<lab::Cgroup>(levels_.empty() ? *base_ : *levels_.back(), name));
-    }
-    run_container(kFirst);
+    begin({"kubepods", "burstable", "pod" + kUid}, kFirst);
     server_api_ = std::make_unique<test::HttpScript>(
         [this](const test::HttpExchange& exchange) { events_.answer(exchange); });
   }
   void TearDown() override {
     events_.end();
+    end();
+  }
+
+  /// The cgroups of a pod, one in the other, and a container in it.
+  void begin(const std::vector<std::string>& levels, const std::string& container) {
+    end();
+    for (const std::string& name : levels) {
+      levels_.push_back(
+          std::make_unique<lab::Cgroup>(levels_.empty() ? *base_ : *levels_.back(), name));
+    }
+    run_container(container);
+  }
+  void end() {
     server_.reset();
     container_.reset();
     while (!levels_.empty()) {
@@ -192,6 +202,68 @@ TEST_F(AgentPodsTest, APodIsProtectedUntilItOptsOut) {
   events_.say("MODIFIED", pod(4, kFirst, "", "other"));
   ASSERT_TRUE(comes_to(Outcome::kConnected));
 }
+
+struct Layout {
+  const char* name;
+  const char* runtime;              ///< in the container's ID
+  std::vector<std::string> levels;  ///< down to the pod
+  std::string container;
+};
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
+class AgentPodLayouts : public AgentPodsTest, public ::testing::WithParamInterface<Layout> {};
+
+/// Cgroups as other runtimes, drivers and classes name them, each with a real process in it: the
+/// pod that the API server tells of is found there, and protected.
+TEST_P(AgentPodLayouts, AreFoundAndProtected) {
+  events_.runtime = GetParam().runtime;
+  begin(GetParam().levels, GetParam().container);
+  start("{namespaces: [obs]}");
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  EXPECT_EQ(agent_.target("gateway")["cgroup_path"], container_->path());
+  EXPECT_EQ(agent_.target("gateway")["instance"], "obs/otc-0/otc");
+}
+
+std::string underscored(std::string uid) {
+  std::replace(uid.begin(), uid.end(), '-', '_');
+  return uid;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Pods, AgentPodLayouts,
+    testing::Values(
+        Layout{"ContainerdSystemd",
+               "containerd",
+               {"kubepods.slice", "kubepods-burstable.slice",
+                "kubepods-burstable-pod" + underscored(kUid) + ".slice"},
+               "cri-containerd-" + kFirst + ".scope"},
+        Layout{"CrioSystemd",
+               "cri-o",
+               {"kubepods.slice", "kubepods-besteffort.slice",
+                "kubepods-besteffort-pod" + underscored(kUid) + ".slice"},
+               "crio-" + kFirst + ".scope"},
+        Layout{"CrioSystemdGuaranteed",
+               "cri-o",
+               {"kubepods.slice", "kubepods-pod" + underscored(kUid) + ".slice"},
+               "crio-" + kFirst + ".scope"},
+        Layout{"CrioCgroupfs", "cri-o", {"kubepods", "burstable", "pod" + kUid}, "crio-" + kFirst},
+        Layout{"DockerSystemd",
+               "docker",
+               {"kubepods.slice", "kubepods-burstable.slice",
+                "kubepods-burstable-pod" + underscored(kUid) + ".slice"},
+               "docker-" + kFirst + ".scope"},
+        Layout{"DockerCgroupfsGuaranteed", "docker", {"kubepods", "pod" + kUid}, kFirst},
+        Layout{"KindInDocker",
+               "containerd",
+               {"docker", kSecond, "kubelet.slice", "kubelet-kubepods.slice",
+                "kubelet-kubepods-burstable.slice",
+                "kubelet-kubepods-burstable-pod" + underscored(kUid) + ".slice"},
+               "cri-containerd-" + kFirst + ".scope"},
+        Layout{"KindCgroupfs",
+               "containerd",
+               {"docker", kSecond, "kubelet", "kubepods", "besteffort", "pod" + kUid},
+               kFirst}),
+    [](const auto& layout) { return layout.param.name; });
 
 TEST_F(AgentPodsTest, AContainerThatIsStartedAgainIsAnotherOne) {
   start("{name: otc-0}");
