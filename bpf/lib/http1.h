@@ -597,8 +597,7 @@ HEADGATE_INLINE int headgate_http1_skips(const struct headgate_http1 *http1)
 	return http1->state == HEADGATE_HTTP1_BODY || http1->state == HEADGATE_HTTP1_CHUNK_DATA;
 }
 
-/* Must the window be taken anew, from `at` on? While much of the packet is left, it holds a word.
- */
+/* Must the window be taken anew, from `at` on? It holds a word as long as much is left. */
 HEADGATE_INLINE int headgate_http1_wants_window(const struct headgate_stream *stream)
 {
 	const __u32 seen = stream->at - stream->window_at;

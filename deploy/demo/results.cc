@@ -404,9 +404,9 @@ Verdict judge(const std::optional<Run>& unprotected, const std::optional<Run>& w
             fmt::format("served{} at {}",
                         promises.served_soon ? fmt::format(" within {:.0f} ms", kSoon_s * 1e3) : "",
                         p.phase.label),
-            fmt::format("{:.0f}/s, {:.0f} % of capacity", served_per_s, share * 100),
+            fmt::format("{:.0f}/s, {:.1f} % of capacity", served_per_s, share * 100),
             fmt::format("at least {:.0f} %", *promises.served_share * 100),
-            std::round(share * 100) >= std::round(*promises.served_share * 100));
+            share >= *promises.served_share);
       }
       if (promises.overload_p99_s) {
         check_p99(p, *promises.overload_p99_s);

@@ -110,7 +110,7 @@ inline constexpr double kSettled_s = 5;
 
 struct Check {
   std::string what;      ///< "served at x10"
-  std::string measured;  ///< "132/s, 91 % of capacity"
+  std::string measured;  ///< "132/s, 91.2 % of capacity"
   std::string promised;  ///< "at least 75 % of capacity"
   bool kept = false;
 };
@@ -142,7 +142,8 @@ struct Calibration {
 ///   critical class at least 99 % served under overload, 85 % where the others become dear.
 /// * `adaptive`, gRPC: p99 below 500 ms, calm as before; no share, because a refused call costs the
 ///   server something, too.
-/// * Any other: at least 75 % of capacity served, p99 below 1.5 s, at most 9 % refused while calm.
+/// * Any other: at least 75 % of capacity served, p99 below 1.5 s (nothing of it where clients wait
+///   to be let in: `auto`, `defer`), at most 9 % refused while calm.
 /// All: back within 3 s (10 s after requests of 2 MB, which must not take all of the memory), no
 /// restart; on connections that are kept, Headgate and the clients count
 /// the same refusals.

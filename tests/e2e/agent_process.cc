@@ -29,13 +29,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-std::string read_text(const std::filesystem::path& path) {
-  std::ifstream in(path);
-  std::stringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// `command`: the program, found by PATH, and its arguments.
 pid_t spawn(const std::vector<std::string>& command, const std::string& out_path,
             const std::string& err_path) {
@@ -74,6 +67,13 @@ std::filesystem::path make_directory() {
 }
 
 }  // namespace
+
+std::string read_text(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
 
 const char* AgentProcess::binary() { return HEADGATE_BINARY; }
 

@@ -15,6 +15,9 @@
 
 namespace headgate::e2e {
 
+/// All of a file; "" where it is not there.
+[[nodiscard]] std::string read_text(const std::filesystem::path& path);
+
 /// The real program with pins, socket, configuration and log of its own: agents of tests do not see
 /// each other nor one that may run on the machine. Everything is removed at the end, pins first.
 class AgentProcess {

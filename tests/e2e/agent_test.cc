@@ -194,19 +194,14 @@ TEST_F(AgentTest, EndsOfTheServingProcessAreTold) {
   const auto restarts = [&] { return agent_.target("web").value("restarts", -1); };
   EXPECT_EQ(restarts(), 0);
   const std::string file = fmt::format("/tmp/headgate-e2e-{}.trace", ::getpid());
-  const auto written = [&] {
-    std::ostringstream text;
-    text << std::ifstream(file).rdbuf();
-    return text.str();
-  };
   std::thread recorder([&] {
     (void)agent_.run({"record", "web", "--duration=3s", "--output=" + file});
   });
-  EXPECT_TRUE(lab::eventually([&] { return !written().empty(); })) << "it follows the target";
+  EXPECT_TRUE(lab::eventually([&] { return !read_text(file).empty(); })) << "it follows the target";
   server_->kill();
   EXPECT_TRUE(lab::eventually([&] { return restarts() == 1; })) << agent_.log();
   recorder.join();
-  const std::string trace = written();
+  const std::string trace = read_text(file);
   ::unlink(file.c_str());
   EXPECT_EQ(ticks_with(trace, "restarted"), 1) << trace;
 
@@ -259,9 +254,11 @@ TEST_F(AgentTest, AutoLetsInWhatItDefers) {
   const auto let_in = counters.value("admitted_deferred", 0.0);
   const std::string seen = counters.dump() + report.describe();
   EXPECT_GT(deferred, 50) << "nothing was deferred: " << seen;
-  // All of them but for those whose last try falls into a moment in which the law refuses by share:
-  // a busy machine has such moments (4 of 105 beside two busy loops and a compiler).
-  EXPECT_GE(let_in, 0.95 * deferred) << seen;
+  // None is lost. Where the law refused by share for a moment, as it does on a busy machine, those
+  // whose last try fell into it were reset: that gives way to nobody (4 of 105 have been seen).
+  const auto expired = counters.value("expired", 0.0);
+  EXPECT_GE(let_in + expired, 0.99 * deferred) << seen;
+  EXPECT_LE(expired, counters["refused"]["share"] > 0 ? 0.05 * deferred : 0.01 * deferred) << seen;
   EXPECT_GT(report.count(Outcome::kRefused), 0U)
       << "three times the capacity cannot wait: " << seen;
   EXPECT_LE(report.count(Outcome::kTimedOut), 0.01 * deferred) << seen;

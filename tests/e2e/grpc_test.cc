@@ -110,9 +110,9 @@ TEST_F(GrpcUnderLoad, TheCriticalMethodIsServedWhileTheSheddableOneIsExhausted) 
                            agent_.target("otel").dump(1)));
   EXPECT_EQ(logs["OK"] + logs["ResourceExhausted"], 120) << "another status";
   EXPECT_EQ(traces["OK"] + traces["ResourceExhausted"], 2400) << "another status";
-  if (lab::machine_is_busy()) {
+  if (lab::machine_is_busy() && logs["OK"] < 118) {
     // Others take the CPU away: what is left does for a part of them. The order must hold.
-    EXPECT_GT(logs["OK"] * 2400, 2 * traces["OK"] * 120);
+    EXPECT_GT(logs["OK"] * 2400, 10 * traces["OK"] * 120);
   } else {
     EXPECT_GE(logs["OK"], 118);
   }

@@ -422,9 +422,9 @@ TEST(RequestsUnderLoad, TheCriticalRouteIsServedWhileTheSheddableOneIsRefused) {
   const auto share = [](int served, int refused) {
     return static_cast<double>(served) / std::max(1, served + refused);
   };
-  if (lab::machine_is_busy()) {
+  if (lab::machine_is_busy() && vital_refused > vital_served / 20) {
     // Others take the CPU away: what is left does for a part of them. The order must hold.
-    EXPECT_GT(share(vital_served, vital_refused), 2 * share(batch_served, batch_refused));
+    EXPECT_GT(share(vital_served, vital_refused), 10 * share(batch_served, batch_refused));
   } else {
     EXPECT_LE(vital_refused, vital_served / 20);
   }

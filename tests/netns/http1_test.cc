@@ -349,9 +349,10 @@ TEST_F(Http1, NothingIsLeftUnreadBehindManyRefusals) {
     ++statuses[status];
     passed_bytes += status == 200 ? request.size() : 0;
   }
-  // One that comes while the server is within a system call on the socket passes: there is none of
-  // another answer.
+  // One that comes while the server is within a system call on the socket passes, and is counted:
+  // there is none of another answer.
   EXPECT_EQ(statuses[429] + statuses[200], 500U) << testing::PrintToString(statuses);
+  EXPECT_EQ(statuses[200], traces->counters().admitted_guarded);
   EXPECT_GT(statuses[429], 450U);
   EXPECT_EQ(server->received_bytes(), passed_bytes);
   EXPECT_EQ(unread(), 0U);

@@ -531,8 +531,7 @@ TEST_P(Verdict, LastTryBeforeTheDeadlineEntersWhereItIsAsked) {
 }
 
 /// refuse: auto resets for most reasons. Who was told to wait, because of the budget, goes on
-/// waiting when the reason has become another one, and is let in at the last try where a share is
-/// that reason.
+/// waiting when the reason has become another one; but none of these gives way at the last try.
 TEST_P(Verdict, WhoWaitsGoesOnWaitingWhateverTheReasonIsByThen) {
   gate.policy.flags =
       HEADGATE_ARM_BUDGET | HEADGATE_ARM_SHARE | HEADGATE_MAY_DEFER | HEADGATE_LAST_TRY_ENTERS;
