@@ -657,8 +657,7 @@ void Agent::apply(Config config, Instant now) {
         }
       }
       if (!old.empty()) {
-        instance->look(now);  // its programs are there already
-        instance->begin(now, generation_);
+        instance->begin(now, generation_);  // its programs are there already
       }
     }
   }

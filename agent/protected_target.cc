@@ -241,8 +241,12 @@ void ProtectedTarget::expect_new_limits() {
 }
 
 void ProtectedTarget::begin(Instant now, std::uint32_t generation) {
+  look_around(now);
+  plan_look(now);
   decide(now, deriver_.signals());
   publish(now, generation);
+  map_flows(now);
+  tell_unseen();
 }
 
 void ProtectedTarget::decide(Instant now, const Signals& signals) {

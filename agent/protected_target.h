@@ -100,7 +100,8 @@ class ProtectedTarget {
   void look(Instant now);
   /// Somebody wrote a limit, perhaps one of its own: the next tick does not rest, and reads them.
   void expect_new_limits();
-  /// Right after open: decides on what was inherited, so that no tick passes without a policy.
+  /// Right after open, instead of the first look(): the kernel finds its endpoints only once their
+  /// policies, decided on what was inherited, are there.
   void begin(Instant now, std::uint32_t generation);
   /// A reload opens targets anew over the old slots: what was learned goes over.
   void inherit(const ProtectedTarget& old);
@@ -211,6 +212,7 @@ class ProtectedTarget {
   [[nodiscard]] headgate_model save_model() const;
 
   void look_around(Instant now);
+  void plan_look(Instant now);
   void hold_namespaces();
   void hold_namespace(const Located::Netns& found);
   void map_flows(Instant now);

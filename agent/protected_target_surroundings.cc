@@ -148,6 +148,12 @@ bool ProtectedTarget::is_early() const {
 
 void ProtectedTarget::look(Instant now) {
   look_around(now);
+  map_flows(now);
+  tell_unseen();
+  plan_look(now);
+}
+
+void ProtectedTarget::plan_look(Instant now) {
   // Looking into /proc is dear: often while things come up, seldom once they stand. The end of a
   // serving process that is followed is told.
   const bool settled = !namespaces_.empty() && now - opened_at_ > kSettleTime;
@@ -157,7 +163,7 @@ void ProtectedTarget::look(Instant now) {
                                              : kLookWhenFollowed));
 }
 
-/// Which namespaces, listeners and sources are ours now.
+/// Which namespaces and sources are ours now, and the hooks on them.
 void ProtectedTarget::look_around(Instant now) {
   located_.namespaces = shared_.locator.namespaces_of(located_.cgroup_path);
   unseen_.clear();
@@ -184,10 +190,8 @@ void ProtectedTarget::look_around(Instant now) {
       look_at_requests(i);
     }
   }
-  map_flows(now);
   follow_serving_process(now);
   exempt_sources();
-  tell_unseen();
 }
 
 void ProtectedTarget::tell_unseen() {
