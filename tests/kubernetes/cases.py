@@ -99,15 +99,21 @@ def served_share(cluster, result):
     return share
 
 
+def settled(cluster):
+    """Metrics of what is over: a page may be a second old, where a probe of the kubelet's had it made."""
+    time.sleep(1.1)
+    return cluster.metrics()
+
+
 def counters(cluster):
-    metrics = cluster.metrics()
+    metrics = settled(cluster)
     return {name: metrics.sum(f"headgate_attempts_{name}_total", target="pushgateway")
             for name in ("offered", "admitted", "reset", "dropped")}
 
 
 def refusals(cluster):
     """What was refused of the protected collector's connections, and what would have been."""
-    metrics = cluster.metrics()
+    metrics = settled(cluster)
     return (sum(metrics.sum(f"headgate_attempts_{name}_total", target="pushgateway") for name in
                 ("reset", "dropped")),
             metrics.sum("headgate_would_refuse_total", target="pushgateway"))
@@ -341,7 +347,7 @@ def agent_processes(cluster, pod):
 
 def stale(cluster):
     """Attempts let in because the lease had run out."""
-    return cluster.metrics().sum("headgate_verdicts_total", reason="stale", target="pushgateway")
+    return settled(cluster).sum("headgate_verdicts_total", reason="stale", target="pushgateway")
 
 
 @case
