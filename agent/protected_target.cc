@@ -326,8 +326,8 @@ Recorder::Part ProtectedTarget::record(std::uint64_t from, Instant now) {
         continue;
       }
       const EndpointInput& input = inputs_[endpoint.input];
-      header.endpoints.push_back(
-          {shown_name(endpoint), input.criticality, input.floor.value(), input.tcp});
+      header.endpoints.push_back({shown_name(endpoint), input.criticality, input.floor.value(),
+                                  input.tcp, input.requests, input.refused_by_server});
     }
     recorder_ = std::make_unique<Recorder>(header, now);
     rest().most = 0;  // every tick is wanted

@@ -332,6 +332,8 @@ TraceHeader read_head(const Json& json) {
     if (!known) throw std::out_of_range("unknown criticality '" + tier + "'");
     endpoint.floor = share_of(one, "floor", 0);
     endpoint.tcp = one.value("tcp", true);
+    endpoint.requests = one.value("requests", false);
+    endpoint.refused_by_server = one.value("refused_by_server", false);
     out.endpoints.push_back(std::move(endpoint));
   }
   return out;
@@ -435,7 +437,9 @@ std::string trace_head(const TraceHeader& header) {
     json["endpoints"].push_back({{"name", endpoint.name},
                                  {"criticality", to_string(endpoint.criticality)},
                                  {"floor", endpoint.floor},
-                                 {"tcp", endpoint.tcp}});
+                                 {"tcp", endpoint.tcp},
+                                 {"requests", endpoint.requests},
+                                 {"refused_by_server", endpoint.refused_by_server}});
   }
   std::string out(kMagic);
   out += json.dump(-1, ' ', false, Json::error_handler_t::replace);

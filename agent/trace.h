@@ -53,6 +53,8 @@ struct TraceHeader {
     Criticality criticality = Criticality::kCritical;
     double floor = 0;  ///< [0, 1]
     bool tcp = true;
+    bool requests = false;           ///< as EndpointInput has it
+    bool refused_by_server = false;  ///< the same
   };
   std::vector<Endpoint> endpoints;
 };

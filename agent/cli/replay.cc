@@ -69,6 +69,8 @@ sim::Scenario scenario_of(const Trace& trace) {
     load.criticality = endpoint.criticality;
     load.floor = endpoint.floor;
     load.tcp = endpoint.tcp;
+    load.requests = endpoint.requests;
+    load.refused_by_server = endpoint.refused_by_server;
     out.endpoints.push_back(std::move(load));
   }
   std::vector<double> intervals;

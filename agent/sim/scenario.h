@@ -30,7 +30,9 @@ struct EndpointLoad {
   Profile rate{1};
   Profile cost{1};
   Profile size{1};
-  bool tcp = true;  ///< else datagrams
+  bool tcp = true;                 ///< else datagrams
+  bool requests = false;           ///< of a trace: as EndpointInput has it
+  bool refused_by_server = false;  ///< the same
 
   [[nodiscard]] double mean_cost_s() const { return cost_s + cost_per_kb_s * size_kb; }
 };

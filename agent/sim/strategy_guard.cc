@@ -20,6 +20,8 @@ StrategyGuard::StrategyGuard(std::unique_ptr<Strategy> strategy, const Scenario&
     input.criticality = load.criticality;
     input.floor = Probability::refusing(load.floor);
     input.tcp = load.tcp;
+    input.requests = load.requests;
+    input.refused_by_server = load.refused_by_server;
     inputs_.push_back(input);
   }
   decision_.endpoints.resize(inputs_.size());

@@ -37,7 +37,7 @@ TraceHeader two_endpoints() {
   header.memory_open = 0.9;
   header.bucket_enforced = false;
   header.endpoints = {{"grpc", Criticality::kCriticalPlus, 0.2, true},
-                      {"statsd", Criticality::kSheddable, 0, false}};
+                      {"statsd", Criticality::kSheddable, 0, false, true, true}};
   return header;
 }
 
@@ -106,6 +106,10 @@ TEST(Trace, IsReadAsItWasWritten) {
   EXPECT_EQ(h.endpoints[0].criticality, Criticality::kCriticalPlus);
   EXPECT_EQ(h.endpoints[0].floor, 0.2);
   EXPECT_FALSE(h.endpoints[1].tcp);
+  EXPECT_FALSE(h.endpoints[0].requests);
+  EXPECT_TRUE(h.endpoints[1].requests);
+  EXPECT_FALSE(h.endpoints[0].refused_by_server);
+  EXPECT_TRUE(h.endpoints[1].refused_by_server);
   ASSERT_EQ(trace->ticks.size(), 2U);
   // What a number is printed as says all about it.
   EXPECT_EQ(trace_line(trace->ticks[0]), trace_line(full_tick()));
