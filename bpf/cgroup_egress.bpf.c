@@ -1,30 +1,33 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * When a target answers: cgroup_skb egress on its v2 cgroup. The first byte of a response in plain
- * HTTP/1.1 ends what its request held in memory, and its time in flight; the end of a stream of
- * HTTP/2 the latter. Looks into a packet only where something has come in since the last answer, or
- * where requests of HTTP/2 are looked at.
+ * HTTP/1.1 ends what its request held in memory, and its time in flight; so does the end of a
+ * stream of HTTP/2, as far as the size of its request is known. Looks into a packet only where
+ * something has come in since the last answer, or where requests of HTTP/2 are looked at.
  */
 #include "lib/gate.h"
 #include "lib/in_flight.h"
 #include "lib/live.h"
 #include "lib/payload.h"
 
-/* What the server says on a connection of HTTP/2: which of its requests are answered now. */
-static __always_inline void headgate_egress_responses(struct __sk_buff *skb,
-						      const struct headgate_payload *payload)
+/* What the server says on a connection of HTTP/2: which of its requests are answered now. Returns
+ * their bytes.
+ */
+static __always_inline __u64 headgate_egress_responses(struct __sk_buff *skb,
+						       const struct headgate_payload *payload)
 {
 	__u64 cookie = bpf_get_socket_cookie(skb);
 	struct headgate_responses *responses;
 	__u32 event, turn, stream = 0;
+	__u64 answered_bytes = 0;
 
 	responses = bpf_map_lookup_elem(&headgate_response_states, &cookie);
 	if (!responses)
-		return;
+		return 0;
 	/* One loop for both: a second one would be verified anew for each way out of the first. */
 	for (turn = 0; turn < HEADGATE_RESPONSES_TURNS + HEADGATE_RESPONSES_CALLS; turn++) {
 		if (responses->state == HEADGATE_RESPONSES_OVER)
-			return;
+			break;
 		if (responses->state == HEADGATE_RESPONSES_LOST) {
 			stream = headgate_responses_lost(responses);
 			event = HEADGATE_RESPONSES_RESET;
@@ -36,12 +39,14 @@ static __always_inline void headgate_egress_responses(struct __sk_buff *skb,
 							    payload->seq, payload->bytes, &stream);
 		}
 		if (event == HEADGATE_RESPONSES_DONE)
-			return;
+			break;
 		if (event == HEADGATE_RESPONSES_BROKEN)
 			headgate_responses_lose(responses);
 		else if (event != HEADGATE_RESPONSES_ON)
-			headgate_call_ends(responses, stream, event == HEADGATE_RESPONSES_ENDED);
+			answered_bytes += headgate_call_ends(responses, stream,
+							     event == HEADGATE_RESPONSES_ENDED);
 	}
+	return answered_bytes;
 }
 
 SEC("cgroup_skb/egress")
@@ -54,6 +59,7 @@ int headgate_egress(struct __sk_buff *skb)
 	struct headgate_payload payload;
 	struct bpf_sock *sk = skb->sk;
 	__u32 slot, endpoint, response;
+	__u64 answered_bytes = 0;
 	__u8 first[12] = {};
 
 	if (!sk)
@@ -70,7 +76,7 @@ int headgate_egress(struct __sk_buff *skb)
 	if (!payload.bytes)
 		return 1;
 	if (headgate_serves_http2 && connection->responses)
-		headgate_egress_responses(skb, &payload);
+		answered_bytes = headgate_egress_responses(skb, &payload);
 	slot = connection->target;
 	endpoint = connection->endpoint;
 	target = bpf_map_lookup_elem(&headgate_targets, &slot);
@@ -88,6 +94,10 @@ int headgate_egress(struct __sk_buff *skb)
 		headgate_in_flight_answered(bpf_get_socket_cookie(skb));
 		if (response == HEADGATE_RESPONSE_SWITCHED)
 			connection->kind = HEADGATE_STREAM_OTHER;
+	} else if (answered_bytes) {
+		headgate_live_answered(connection, state,
+				       HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)),
+				       answered_bytes);
 	}
 	headgate_turn_ends(connection, endpoint_state);
 	return 1;

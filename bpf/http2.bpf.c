@@ -120,11 +120,13 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 		request.guarded = 0;
 	if (headgate_request_gate(&request) == HEADGATE_ACTION_GRPC_EXHAUSTED) {
 		if (!bpf_skb_store_bytes(env->skb, h->at - sizeof(poison), &poison, sizeof(poison),
-					 0))
+					 0)) {
+			headgate_call_refused(env->cookie, judged->stream, judged->bytes);
 			return;
+		}
 		headgate_request_passed(&request); /* no memory for a copy of the packet */
 	}
-	headgate_call_begins(env->cookie, judged->stream, request.endpoint);
+	headgate_call_begins(env->cookie, judged->stream, request.endpoint, judged->bytes);
 }
 
 static __always_inline void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream)
@@ -133,7 +135,7 @@ static __always_inline void headgate_http2_gone(struct headgate_http2_env *env, 
 	    bpf_map_lookup_elem(&headgate_response_states, &env->cookie);
 
 	if (responses)
-		headgate_call_ends(responses, stream, 0);
+		(void)headgate_call_ends(responses, stream, 0);
 }
 
 static long headgate_http2_turn(__u32 index, struct headgate_http2_env *env)

@@ -77,30 +77,44 @@ static __always_inline void headgate_count_unanswered(__u32 endpoint)
 		__sync_fetch_and_add(&counters->closed, 1);
 }
 
-/* A request of HTTP/2 goes to the server. */
-static __always_inline void headgate_call_begins(__u64 cookie, __u32 stream, __u32 endpoint)
+/* A request of HTTP/2 goes to the server, with a first message of so many bytes (0 = not known). */
+static __always_inline void headgate_call_begins(__u64 cookie, __u32 stream, __u32 endpoint,
+						 __u64 bytes)
 {
 	struct headgate_responses *responses =
 	    bpf_map_lookup_elem(&headgate_response_states, &cookie);
 	struct headgate_endpoint_state *state = bpf_map_lookup_elem(&headgate_states, &endpoint);
 
 	if (responses && state &&
-	    headgate_responses_begin(responses, stream, endpoint, bpf_ktime_get_ns()))
+	    headgate_responses_begin(responses, stream, endpoint, bytes, bpf_ktime_get_ns()))
 		__sync_fetch_and_add(&state->in_flight, 1);
 	else
 		headgate_count_unanswered(endpoint);
 }
 
-static __always_inline void headgate_call_ends(struct headgate_responses *responses, __u32 stream,
-					       const int answered)
+/* It goes to the server, which will refuse it. */
+static __always_inline void headgate_call_refused(__u64 cookie, __u32 stream, __u64 bytes)
+{
+	struct headgate_responses *responses =
+	    bpf_map_lookup_elem(&headgate_response_states, &cookie);
+
+	if (responses)
+		(void)headgate_responses_begin(responses, stream, HEADGATE_CALL_REFUSED, bytes, 0);
+}
+
+/* Returns the bytes of the call that has ended, as far as they are known. */
+static __always_inline __u64 headgate_call_ends(struct headgate_responses *responses, __u32 stream,
+						const int answered)
 {
 	struct headgate_endpoint_state *state;
 	struct headgate_waiting_call call;
 	__u32 endpoint;
 
 	if (!headgate_responses_end(responses, stream, &call))
-		return;
+		return 0;
 	endpoint = call.endpoint;
+	if (endpoint == HEADGATE_CALL_REFUSED)
+		return call.bytes;
 	state = bpf_map_lookup_elem(&headgate_states, &endpoint);
 	if (state)
 		__sync_fetch_and_add(&state->in_flight, -1);
@@ -108,6 +122,7 @@ static __always_inline void headgate_call_ends(struct headgate_responses *respon
 		headgate_count_response(endpoint, bpf_ktime_get_ns() - call.begun_ns);
 	else
 		headgate_count_unanswered(endpoint);
+	return call.bytes;
 }
 
 /* None of this connection's will be seen to be answered. Unrolled: of a loop here clang makes one
@@ -120,7 +135,7 @@ static __always_inline void headgate_calls_lost(struct headgate_responses *respo
 	headgate_responses_lose(responses);
 #pragma clang loop unroll(full)
 	for (i = 0; i < HEADGATE_RESPONSES_CALLS; i++)
-		headgate_call_ends(responses, headgate_responses_lost(responses), 0);
+		(void)headgate_call_ends(responses, headgate_responses_lost(responses), 0);
 }
 
 #endif /* HEADGATE_LIB_IN_FLIGHT_H */

@@ -4,9 +4,9 @@
  * holds in memory, times what it makes of them, so they can be bounded before memory is full.
  *
  * A connection that begins as HTTP/1.1 in plain text ends them with the first byte of its response,
- * every connection with its close. Where no response can be seen (TLS, HTTP/2) they end by age: see
- * HEADGATE_LIVE_GENERATIONS. Pure, as verdict.h is; the words that packets of one connection may
- * change on two CPUs at a time are only ever added to.
+ * every connection with its close. Elsewhere they end by age (HEADGATE_LIVE_GENERATIONS), those of
+ * a call of gRPC whose answer is seen with that. Pure, as verdict.h is; the words that packets of
+ * one connection may change on two CPUs at a time are only ever added to.
  */
 #ifndef HEADGATE_LIB_LIVE_H
 #define HEADGATE_LIB_LIVE_H
@@ -152,6 +152,25 @@ HEADGATE_INLINE void headgate_live_release(struct headgate_connection *connectio
 		__sync_fetch_and_add(&state->live_bytes, -bytes);
 	else if (((generation - connection->generation) & 0xffff) <= 1) /* else aged already */
 		__sync_fetch_and_add(headgate_live_sum(state, connection->generation), -bytes);
+}
+
+/* So many of them are answered, of a connection whose bytes end by age. Not more than have come:
+ * what a client has announced it may never send.
+ */
+HEADGATE_INLINE void headgate_live_answered(struct headgate_connection *connection,
+					    struct headgate_target_state *state, __u32 generation,
+					    __u64 bytes)
+{
+	const __u64 received = headgate_read(connection->received_bytes);
+	const __u64 left = received - connection->released_bytes;
+
+	if (connection->kind != HEADGATE_STREAM_OTHER ||
+	    ((generation - connection->generation) & 0xffff) > 1)
+		return;
+	if (bytes > left)
+		bytes = left;
+	connection->released_bytes += bytes;
+	__sync_fetch_and_add(headgate_live_sum(state, connection->generation), -bytes);
 }
 
 /* A turn ends when the server sends after it has received. Keeps the largest there was. */

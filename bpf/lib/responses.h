@@ -31,10 +31,16 @@ enum headgate_responses_state {
 /* Heads of frames read in one packet; one that is cut takes a turn for each octet. */
 #define HEADGATE_RESPONSES_TURNS 192
 
+/* In place of the endpoint's slot: the call was refused. It is no request in flight, but what has
+ * come of it is held until the server has answered it.
+ */
+#define HEADGATE_CALL_REFUSED 0xffffffffU
+
 struct headgate_waiting_call {
 	__u64 begun_ns;
 	__u32 stream; /* 0: this place is free */
 	__u32 endpoint;
+	__u64 bytes; /* of its first message; 0 = not known */
 };
 
 struct headgate_responses {
@@ -46,7 +52,7 @@ struct headgate_responses {
 	__u8 reserved;
 	struct headgate_waiting_call calls[HEADGATE_RESPONSES_CALLS];
 };
-HEADGATE_ABI_SIZE(headgate_responses, 1040);
+HEADGATE_ABI_SIZE(headgate_responses, 1552);
 
 HEADGATE_OCTETS_INLINE struct headgate_waiting_call *
 headgate_responses_place(struct headgate_responses *responses, __u32 stream)
@@ -56,7 +62,8 @@ headgate_responses_place(struct headgate_responses *responses, __u32 stream)
 
 /* A request goes to the server. 1: its answer will be seen. */
 HEADGATE_OCTETS_INLINE int headgate_responses_begin(struct headgate_responses *responses,
-						    __u32 stream, __u32 endpoint, __u64 now_ns)
+						    __u32 stream, __u32 endpoint, __u64 bytes,
+						    __u64 now_ns)
 {
 	struct headgate_waiting_call *call = headgate_responses_place(responses, stream);
 
@@ -64,6 +71,7 @@ HEADGATE_OCTETS_INLINE int headgate_responses_begin(struct headgate_responses *r
 		return 0;
 	call->stream = stream;
 	call->endpoint = endpoint;
+	call->bytes = bytes;
 	call->begun_ns = now_ns;
 	return 1;
 }

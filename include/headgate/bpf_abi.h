@@ -19,7 +19,7 @@
 
 #include <linux/types.h>
 
-#define HEADGATE_ABI_VERSION 3
+#define HEADGATE_ABI_VERSION 4
 
 #ifdef __cplusplus
 #define HEADGATE_ABI_SIZE(type, bytes) \

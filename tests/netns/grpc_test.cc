@@ -21,6 +21,7 @@
 
 #include "agent/dataplane/method_keys.h"
 #include "agent/dataplane/programs.h"
+#include "agent/decision/live_ages.h"
 #include "tests/netns/gate_lab.h"
 #include "tests/support/child.h"
 #include "tests/support/http2_traffic.h"
@@ -273,6 +274,23 @@ TEST_F(Grpc, RefusedCallsAreNotInFlight) {
   EXPECT_EQ(call(kTraces, 200, 8, 1000), (Statuses{{"ResourceExhausted", 200}}));
   EXPECT_EQ(traces_->counters().responses, 0U);
   EXPECT_EQ(traces_->state().in_flight, 0U);
+}
+
+/// Admitted or refused: when the server has answered it, it holds nothing. Without an agent no
+/// generation of bytes ends by age.
+TEST_F(Grpc, WhatIsAnsweredIsNotLive) {
+  admit(.5);
+  const lab::Cgroup elsewhere("grpc-client");
+  const std::string address = server_address();
+  const Child client(net_.client, elsewhere, [&] {
+    ::execl(HEADGATE_GRPC_PEER, "grpc_peer", "call", address.c_str(), kTraces, "1000000", "8",
+            "20000", nullptr);
+  });
+  ASSERT_TRUE(lab::eventually([&] { return traces_->counters().offered > 2000; }));
+  const std::uint64_t received = port_->counters().payload_bytes;
+  const std::uint64_t live = live_bytes(port_->target_state(), port_->target_policy.live_base);
+  EXPECT_GT(received, 2000U * 20000);
+  EXPECT_LT(live, received / 20) << "of " << received;
 }
 
 TEST_F(Grpc, WhatAServerHasAndDoesNotAnswerIsInFlightUntilItsConnectionEnds) {

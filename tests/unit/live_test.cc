@@ -131,6 +131,8 @@ RC_GTEST_PROP(Live, BooksAreBalancedHoweverConnectionsGo, ()) {
     } else if (one.books.kind == HEADGATE_STREAM_HTTP1) {
       headgate_live_release(&one.books, &state, HEADGATE_LIVE_GENERATION(base));
       one.unanswered = 0;
+    } else {
+      headgate_live_answered(&one.books, &state, HEADGATE_LIVE_GENERATION(base), bytes);
     }
     std::uint64_t http = 0;
     for (const Open& each : open) {
@@ -151,6 +153,26 @@ RC_GTEST_PROP(Live, BooksAreBalancedHoweverConnectionsGo, ()) {
     base = ages.update(clock, state, seconds(1));
   }
   RC_ASSERT(live_bytes(state, base) == 0U);
+}
+
+TEST(Live, AnAnsweredCallEndsItsBytesAndNotMoreThanHaveCome) {
+  headgate_target_state state{};
+  headgate_connection connection{};
+  connection.kind = HEADGATE_STREAM_OTHER;
+  headgate_live_add(&connection, &state, 0, 1000);
+  headgate_live_answered(&connection, &state, 0, 300);
+  EXPECT_EQ(state.live_aged[0], 700U);
+  headgate_live_add(&connection, &state, 1, 500);  // of another generation
+  headgate_live_answered(&connection, &state, 1, 200);
+  EXPECT_EQ(state.live_aged[0], 700U) << "ends by age now";
+  EXPECT_EQ(state.live_aged[1], 300U);
+  headgate_live_answered(&connection, &state, 1, std::uint64_t{1} << 40);  // announced, not sent
+  EXPECT_EQ(state.live_aged[1], 0U);
+  headgate_live_release(&connection, &state, 1);
+  EXPECT_EQ(state.live_aged[1], 0U);
+  headgate_live_add(&connection, &state, 1, 40);
+  headgate_live_answered(&connection, &state, 3, 40);
+  EXPECT_EQ(state.live_aged[1], 40U) << "aged already";
 }
 
 TEST(LiveAges, GenerationAndBytesOfAnyNumberGoThroughOneWord) {

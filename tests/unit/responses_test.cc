@@ -113,21 +113,23 @@ TEST(Responses, OfWhatIsNotHttp2AreLostAtOnce) {
 
 TEST(Responses, CallsHavePlacesOfTheirOwnSixtyFourAtATime) {
   headgate_responses responses{};
-  EXPECT_FALSE(headgate_responses_begin(&responses, 1, 7, 100)) << "the server has not spoken yet";
+  EXPECT_FALSE(headgate_responses_begin(&responses, 1, 7, 50, 100))
+      << "the server has not spoken yet";
   responses.state = HEADGATE_RESPONSES_READ;
   for (std::uint32_t call = 0; call < HEADGATE_RESPONSES_CALLS; ++call) {
-    EXPECT_TRUE(headgate_responses_begin(&responses, 2 * call + 1, call, 100 + call));
+    EXPECT_TRUE(headgate_responses_begin(&responses, 2 * call + 1, call, 50 + call, 100 + call));
   }
   const std::uint32_t next = 2 * HEADGATE_RESPONSES_CALLS + 1;
-  EXPECT_FALSE(headgate_responses_begin(&responses, next, 7, 200)) << "its place is taken";
+  EXPECT_FALSE(headgate_responses_begin(&responses, next, 7, 50, 200)) << "its place is taken";
   headgate_waiting_call call{};
   EXPECT_FALSE(headgate_responses_end(&responses, next, &call)) << "so it is not followed";
   EXPECT_TRUE(headgate_responses_end(&responses, 9, &call));
   EXPECT_EQ(call.endpoint, 4U);
   EXPECT_EQ(call.begun_ns, 104U);
+  EXPECT_EQ(call.bytes, 54U);
   EXPECT_FALSE(headgate_responses_end(&responses, 9, &call)) << "once only";
   EXPECT_FALSE(headgate_responses_end(&responses, 0, &call)) << "the connection is no stream";
-  EXPECT_TRUE(headgate_responses_begin(&responses, 9 + 2 * HEADGATE_RESPONSES_CALLS, 7, 300));
+  EXPECT_TRUE(headgate_responses_begin(&responses, 9 + 2 * HEADGATE_RESPONSES_CALLS, 7, 50, 300));
 }
 
 }  // namespace
