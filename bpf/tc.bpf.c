@@ -26,15 +26,18 @@ static __always_inline int headgate_tc_reset(struct __sk_buff *skb,
 					     const struct headgate_flow_key *flow)
 {
 	const __u32 check_offset = packet->l4_offset + (__u32)offsetof(struct tcphdr, check);
-	__u32 old_bytes = packet->tcp_header_bytes & 60;
 	struct headgate_reset_tcp fresh = {};
-	__u8 old[60] = {}, macs[12], swapped[12];
+	__u32 old_bytes = (packet->tcp_header_bytes - sizeof(fresh)) & 60;
+	__u8 old[60 + sizeof(fresh)] = {}, macs[12], swapped[12];
 	__be32 old_length, new_length;
 	__u16 check = 0;
 	__s64 diff;
 
-	if (old_bytes < sizeof(fresh))
-		return -1;
+	/* By construction no less and no more than fits: a bound that is compared is lost where
+	 * clang has spilled the number before (verifiers before 6.2).
+	 */
+	asm volatile("" : "+r"(old_bytes));
+	old_bytes += sizeof(fresh);
 	if (bpf_skb_load_bytes(skb, packet->l4_offset, old, old_bytes) ||
 	    bpf_skb_load_bytes(skb, 0, macs, sizeof(macs)))
 		return -1;

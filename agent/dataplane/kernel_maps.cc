@@ -381,6 +381,7 @@ std::size_t KernelMaps::release_unclaimed(Instant now) {
   for (const auto& [key, ref] : flows()) {
     if (flow_holders_.count(words_of(key)) == 0) {
       (void)::bpf_map_delete_elem(fd("headgate_endpoints"), &key);
+      endpoints_changed();
       ++freed;
     }
   }
@@ -403,6 +404,7 @@ Result<> KernelMaps::map_flow(const headgate_endpoint_key& key, const headgate_e
   if (!update(fd("headgate_endpoints"), &key, &ref)) {
     return sys_fail(errno, "write headgate_endpoints");
   }
+  endpoints_changed();
   ++flow_holders_[words_of(key)];
   return {};
 }
@@ -412,7 +414,12 @@ void KernelMaps::unmap_flow(const headgate_endpoint_key& key) {
   if (it != flow_holders_.end() && --it->second <= 0) {
     flow_holders_.erase(it);
     (void)::bpf_map_delete_elem(fd("headgate_endpoints"), &key);
+    endpoints_changed();
   }
+}
+
+void KernelMaps::endpoints_changed() {
+  __atomic_fetch_add(&control_->endpoints_generation, 1, __ATOMIC_RELEASE);
 }
 
 std::vector<std::pair<headgate_endpoint_key, headgate_endpoint_ref>> KernelMaps::flows() const {

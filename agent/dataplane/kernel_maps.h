@@ -149,6 +149,8 @@ class KernelMaps {
  private:
   KernelMaps() = default;
   [[nodiscard]] Result<> map_memory();
+  /// After each change of headgate_endpoints.
+  void endpoints_changed();
   void zero_counters(std::uint32_t endpoint);
   void free_target(std::uint32_t slot, Instant now);
   void free_endpoint(std::uint32_t slot, Instant now);

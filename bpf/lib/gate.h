@@ -19,6 +19,7 @@ struct headgate_try {
 	__u32 isn;	/* early hooks: of the SYN */
 	__u32 mute;	/* early hooks: not 0 = this packet cannot be answered, only dropped */
 	__u32 again;	/* early hooks, set by the gate: dropped before, and sent again */
+	__u32 endpoint; /* early hooks: found already */
 	__u64 attempt;	/* hash of flow and ISN */
 	__u64 note;	/* what is remembered of it */
 };
@@ -172,11 +173,15 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int e
 	struct headgate_flow_set *notes = NULL;
 	__u64 draw = HEADGATE_NO_DRAW;
 
-	ref = headgate_find_endpoint(try->flow.netns_id, try->flow.local_address,
-				     try->flow.local_port, try->protocol);
-	if (!ref)
-		return HEADGATE_ADMIT;
-	endpoint = ref->endpoint;
+	if (early) {
+		endpoint = try->endpoint;
+	} else {
+		ref = headgate_find_endpoint(try->flow.netns_id, try->flow.local_address,
+					     try->flow.local_port, try->protocol);
+		if (!ref)
+			return HEADGATE_ADMIT;
+		endpoint = ref->endpoint;
+	}
 	control = bpf_map_lookup_elem(&headgate_control, &zero);
 	policy = bpf_map_lookup_elem(&headgate_policies, &endpoint);
 	counters = headgate_counters_of(endpoint);
@@ -202,11 +207,35 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int e
 		return HEADGATE_ADMIT;
 	now_ns = headgate_now(locked);
 
+	if (tcp)
+		hash = headgate_flow_hash(control->hash_key, &try->flow);
+	if (drops && tcp) {
+		/* A silent drop holds for all retransmits: the share draws by a hash of the
+		 * attempt, and what any other reason has dropped is remembered.
+		 */
+		try->attempt = headgate_attempt_hash(hash, try->isn);
+		draw = try->attempt >> 32;
+		flow_slot = headgate_flow_set_of(try->attempt);
+		notes = bpf_map_lookup_elem(&headgate_flows, &flow_slot);
+		if (!notes)
+			return HEADGATE_ADMIT;
+		try->note = headgate_flow_find(notes, try->attempt);
+		try->again = try->note >> 62 == HEADGATE_FLOW_REFUSED &&
+			     headgate_flow_fresh(try->note, now_ns, HEADGATE_DROPPED_TTL_NS);
+		if (try->again && !(flags & HEADGATE_OBSERVE) &&
+		    !headgate_lease_expired(target, now_ns) &&
+		    !((flags & HEADGATE_ARM_MASK & ~HEADGATE_ARM_MAX_REFUSE) ==
+			  HEADGATE_ARM_SHARE &&
+		      draw < headgate_read(policy->admit_q32))) {
+			counters->repeats++;
+			counters->repeats_refused++;
+			return HEADGATE_DROP;
+		}
+	}
 	if (tcp) {
 		/* Seen before? Under SYN cookies the final ACK is looked up again, an admitted SYN
 		 * may be sent again: a ticket lets both in without judging or charging twice.
 		 */
-		hash = headgate_flow_hash(control->hash_key, &try->flow);
 		flow_slot = headgate_flow_set_of(hash);
 		flows = bpf_map_lookup_elem(&headgate_flows, &flow_slot);
 		if (!flows)
@@ -253,29 +282,6 @@ static __always_inline __u32 headgate_gate(struct headgate_try *try, const int e
 		   headgate_datagram_known(state, locked)) {
 		counters->repeats++;
 		return HEADGATE_ADMIT;
-	}
-	if (drops && tcp) {
-		/* A silent drop holds for all retransmits: the share draws by a hash of the
-		 * attempt, and what any other reason has dropped is remembered.
-		 */
-		try->attempt = headgate_attempt_hash(hash, try->isn);
-		draw = try->attempt >> 32;
-		flow_slot = headgate_flow_set_of(try->attempt);
-		notes = bpf_map_lookup_elem(&headgate_flows, &flow_slot);
-		if (!notes)
-			return HEADGATE_ADMIT;
-		try->note = headgate_flow_find(notes, try->attempt);
-		try->again = try->note >> 62 == HEADGATE_FLOW_REFUSED &&
-			     headgate_flow_fresh(try->note, now_ns, HEADGATE_DROPPED_TTL_NS);
-		if (try->again && !(flags & HEADGATE_OBSERVE) &&
-		    !headgate_lease_expired(target, now_ns) &&
-		    !((flags & HEADGATE_ARM_MASK & ~HEADGATE_ARM_MAX_REFUSE) ==
-			  HEADGATE_ARM_SHARE &&
-		      draw < headgate_read(policy->admit_q32))) {
-			counters->repeats++;
-			counters->repeats_refused++;
-			return HEADGATE_DROP;
-		}
 	}
 	if (!age && !(early && try->again))
 		counters->offered++;

@@ -373,8 +373,12 @@ struct headgate_control {
   __u64 abi_version;    /* HEADGATE_ABI_VERSION of the writer */
   __u64 policy_version; /* meaning of the policy words, stored with them (case F29) */
   __u32 hash_key[10];   /* secret, random: of the flows' hash; made once with the map */
+  /* Grows with each change of headgate_endpoints, after it: what the early hooks have found there
+   * before holds no more.
+   */
+  __u64 endpoints_generation;
 };
-HEADGATE_ABI_SIZE(headgate_control, 64);
+HEADGATE_ABI_SIZE(headgate_control, 72);
 
 /*
  * ---- Early hooks: tc and XDP, in front of the socket layer. They judge what has the flag

@@ -82,7 +82,14 @@ int bench(std::uint32_t filter_id) {
   const auto now = std::chrono::steady_clock::now();
   const std::uint32_t target = must(maps->claim_target(1, 1, kNetns, now, {}));
   const std::uint32_t slot = must(maps->claim_endpoint(1, target, kPort, IPPROTO_TCP, now, {}));
-  if (!maps->map_flow({kNetns, kPort, IPPROTO_TCP, 0, {}}, {slot, 0})) {
+  // As of a target on the host: by address.
+  headgate_endpoint_key key{kNetns, kPort, IPPROTO_TCP, 0, {}};
+  if (!maps->map_flow(key, {slot, HEADGATE_REF_BY_ADDRESS})) {
+    die("map_flow");
+  }
+  key.address[2] = htonl(0xffff);
+  key.address[3] = htonl(0x0a000001);  // where make_frame's go to
+  if (!maps->map_flow(key, {slot, 0})) {
     die("map_flow");
   }
   const auto publish = [&](std::uint64_t flags, headgate_action action, double admit) {

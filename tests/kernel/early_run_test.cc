@@ -293,6 +293,36 @@ TEST_P(Early, EndpointThatWantsNoEarlyVerdictIsLeftToTheSocket) {
   EXPECT_EQ(counters().tries, 0U);
 }
 
+/// What a CPU has found before holds for the same address and port only, and until endpoints
+/// change.
+TEST_P(Early, WhatWasFoundIsForgottenWhenEndpointsChange) {
+  refuse_by(HEADGATE_ACTION_DROP);
+  admit(0);
+  const headgate_endpoint_key any{kNetns, kPort, IPPROTO_TCP, 0, {}};
+  headgate_endpoint_key one = any;
+  one.address[2] = htonl(0xffff);
+  one.address[3] = htonl(0x0a000001);
+  ASSERT_TRUE(maps->map_flow(any, {slot, HEADGATE_REF_BY_ADDRESS}));
+  ASSERT_TRUE(maps->map_flow(one, {slot, 0}));
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto isn = static_cast<std::uint32_t>(turn);
+    EXPECT_EQ(see({.isn = isn}), GetParam().drop);
+    EXPECT_EQ(see({.isn = isn, .destination = "10.0.0.3"}), GetParam().pass);
+    EXPECT_EQ(see({.isn = isn, .destination_port = 4318}), GetParam().pass);
+    EXPECT_EQ(see({.ipv6 = true, .isn = isn}), GetParam().pass);
+    EXPECT_EQ(see({.isn = isn}), GetParam().drop);
+  }
+  maps->unmap_flow(one);
+  EXPECT_EQ(see({.isn = 9}), GetParam().pass) << "the listener has gone";
+  ASSERT_TRUE(maps->map_flow(one, {slot, 0}));
+  EXPECT_EQ(see({.isn = 9}), GetParam().drop);
+  maps->unmap_flow(one);
+  ASSERT_TRUE(maps->map_flow(any, {slot, 0}));
+  EXPECT_EQ(see({.isn = 9, .destination = "10.0.0.3"}), GetParam().drop);
+  maps->unmap_flow(any);  // held twice and once more by the fixture
+  maps->unmap_flow(any);
+}
+
 TEST_P(Early, AdmittedSynIsNotJudgedCountedOrChargedAgain) {
   for (const std::uint64_t settled : {std::uint64_t{0}, std::uint64_t{HEADGATE_TICKETS_SETTLED}}) {
     policy.flags = HEADGATE_JUDGE_EARLY | HEADGATE_ARM_BUDGET | settled;
