@@ -2,7 +2,7 @@
 /*
  * When a target answers: cgroup_skb egress on its v2 cgroup. The first byte of a response in plain
  * HTTP/1.1 ends what its request held in memory, and its time in flight; so does the end of a
- * stream of HTTP/2, as far as the size of its request is known. Looks into a packet only where
+ * stream of HTTP/2. Looks into a packet only where
  * something has come in since the last answer, or where requests of HTTP/2 are looked at.
  */
 #include "lib/gate.h"
@@ -10,20 +10,20 @@
 #include "lib/live.h"
 #include "lib/payload.h"
 
-/* What the server says on a connection of HTTP/2: which of its requests are answered now. Returns
- * their bytes.
- */
-static __always_inline __u64 headgate_egress_responses(struct __sk_buff *skb,
-						       const struct headgate_payload *payload)
+/* What the server says on a connection of HTTP/2: which of its requests are answered now. */
+static __always_inline void headgate_egress_responses(struct __sk_buff *skb,
+						      const struct headgate_payload *payload,
+						      struct headgate_connection *connection)
 {
-	__u64 cookie = bpf_get_socket_cookie(skb);
+	__u64 cookie = bpf_get_socket_cookie(skb), ended_bytes = 0, given_up;
+	const struct headgate_target_policy *target;
+	struct headgate_target_state *state;
 	struct headgate_responses *responses;
-	__u32 event, turn, stream = 0;
-	__u64 answered_bytes = 0;
+	__u32 event, turn, stream = 0, slot = connection->target;
 
 	responses = bpf_map_lookup_elem(&headgate_response_states, &cookie);
 	if (!responses)
-		return 0;
+		return;
 	/* One loop for both: a second one would be verified anew for each way out of the first. */
 	for (turn = 0; turn < HEADGATE_RESPONSES_TURNS + HEADGATE_RESPONSES_CALLS; turn++) {
 		if (responses->state == HEADGATE_RESPONSES_OVER)
@@ -43,10 +43,23 @@ static __always_inline __u64 headgate_egress_responses(struct __sk_buff *skb,
 		if (event == HEADGATE_RESPONSES_BROKEN)
 			headgate_responses_lose(responses);
 		else if (event != HEADGATE_RESPONSES_ON)
-			answered_bytes += headgate_call_ends(responses, stream,
-							     event == HEADGATE_RESPONSES_ENDED);
+			ended_bytes += headgate_call_ends(responses, stream,
+							  event == HEADGATE_RESPONSES_ENDED);
 	}
-	return answered_bytes;
+	headgate_live_by_calls(connection,
+			       responses->counted && responses->state == HEADGATE_RESPONSES_READ);
+	given_up = responses->given_up;
+	if (!ended_bytes && !given_up)
+		return;
+	responses->given_up = 0;
+	target = bpf_map_lookup_elem(&headgate_targets, &slot);
+	state = bpf_map_lookup_elem(&headgate_target_states, &slot);
+	if (!target || !state)
+		return;
+	__sync_fetch_and_add(&state->live_bytes, -ended_bytes);
+	__sync_fetch_and_add(
+	    headgate_live_sum(state, HEADGATE_LIVE_GENERATION(headgate_read(target->live_base))),
+	    given_up);
 }
 
 SEC("cgroup_skb/egress")
@@ -59,7 +72,6 @@ int headgate_egress(struct __sk_buff *skb)
 	struct headgate_payload payload;
 	struct bpf_sock *sk = skb->sk;
 	__u32 slot, endpoint, response;
-	__u64 answered_bytes = 0;
 	__u8 first[12] = {};
 
 	if (!sk)
@@ -76,7 +88,7 @@ int headgate_egress(struct __sk_buff *skb)
 	if (!payload.bytes)
 		return 1;
 	if (headgate_serves_http2 && connection->responses)
-		answered_bytes = headgate_egress_responses(skb, &payload);
+		headgate_egress_responses(skb, &payload, connection);
 	slot = connection->target;
 	endpoint = connection->endpoint;
 	target = bpf_map_lookup_elem(&headgate_targets, &slot);
@@ -94,10 +106,6 @@ int headgate_egress(struct __sk_buff *skb)
 		headgate_in_flight_answered(bpf_get_socket_cookie(skb));
 		if (response == HEADGATE_RESPONSE_SWITCHED)
 			connection->kind = HEADGATE_STREAM_OTHER;
-	} else if (answered_bytes) {
-		headgate_live_answered(connection, state,
-				       HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)),
-				       answered_bytes);
 	}
 	headgate_turn_ends(connection, endpoint_state);
 	return 1;

@@ -156,13 +156,19 @@ static __always_inline void headgate_end_stream(struct bpf_sock_ops *ops)
 {
 	__u64 cookie = bpf_get_socket_cookie(ops);
 	struct headgate_responses *responses;
+	struct headgate_target_state *state;
 	struct headgate_counters *counters;
 	struct headgate_stream *stream;
+	__u32 slot = headgate_target_slot;
+	__u64 bytes;
 
 	responses =
 	    headgate_serves_http2 ? bpf_map_lookup_elem(&headgate_response_states, &cookie) : NULL;
 	if (responses) {
-		headgate_calls_lost(responses);
+		state = bpf_map_lookup_elem(&headgate_target_states, &slot);
+		bytes = headgate_calls_lost(responses);
+		if (state)
+			__sync_fetch_and_add(&state->live_bytes, -bytes);
 		bpf_map_delete_elem(&headgate_response_states, &cookie);
 	}
 	stream = bpf_map_lookup_elem(&headgate_stream_states, &cookie);

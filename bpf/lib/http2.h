@@ -9,8 +9,8 @@
  * preface. What breaks a rule of the protocol ends it for good (HEADGATE_HTTP2_LOST, with the
  * reason): from there on nothing can be said about this connection.
  *
- * headgate_http2_step() only parses. headgate_http2_handle() does what a step found; its six hooks
- * are defined by who includes this: bpf/http2.bpf.c by maps, lib/http2_native.h by callbacks.
+ * headgate_http2_step() only parses. headgate_http2_handle() does what a step found; its seven
+ * hooks are defined by who includes this: bpf/http2.bpf.c by maps, lib/http2_native.h by callbacks.
  */
 #ifndef HEADGATE_LIB_HTTP2_H
 #define HEADGATE_LIB_HTTP2_H
@@ -386,6 +386,9 @@ HEADGATE_OCTETS_INLINE int headgate_http2_put(struct headgate_http2_env *env, __
 /* Takes it back; 1 = there was one. */
 HEADGATE_OCTETS_INLINE int headgate_http2_take(struct headgate_http2_env *env, __u32 stream,
 					       struct headgate_call *call);
+/* More DATA of a request that has been judged, or of none: a frame of h->frame_left octets. */
+HEADGATE_OCTETS_INLINE void headgate_http2_more(struct headgate_http2_env *env,
+						const struct headgate_http2 *h);
 /* The verdict. If it is to be refused, the four octets before h->at are overwritten. */
 HEADGATE_OCTETS_INLINE void headgate_http2_judge(struct headgate_http2_env *env,
 						 struct headgate_http2 *h,
@@ -446,6 +449,8 @@ HEADGATE_OCTETS_INLINE void headgate_http2_handle(struct headgate_http2_env *env
 			h->marks |= HEADGATE_HTTP2_JUDGE;
 		} else {
 			judge = found;
+			if (!found && (events & HEADGATE_HTTP2_BODY))
+				headgate_http2_more(env, h);
 		}
 	} else if (events & HEADGATE_HTTP2_MESSAGE) {
 		h->marks &= (__u8)~HEADGATE_HTTP2_JUDGE;

@@ -21,7 +21,9 @@ struct headgate_http2_env {
 	int (*take)(void *user, __u32 stream, struct headgate_call *call);
 	void (*judge)(void *user, const struct headgate_http2 *h,
 		      const struct headgate_http2_judged *judged);
-	void (*gone)(void *user, __u32 stream); /* NULL: nobody asks */
+	/* NULL: nobody asks */
+	void (*gone)(void *user, __u32 stream);
+	void (*more)(void *user, __u32 stream, __u32 bytes);
 };
 
 static inline void headgate_http2_find(struct headgate_http2_env *env, struct headgate_http2 *h,
@@ -51,6 +53,13 @@ static inline void headgate_http2_judge(struct headgate_http2_env *env, struct h
 					const struct headgate_http2_judged *judged)
 {
 	env->judge(env->user, h, judged);
+}
+
+static inline void headgate_http2_more(struct headgate_http2_env *env,
+				       const struct headgate_http2 *h)
+{
+	if (env->more)
+		env->more(env->user, h->stream, h->frame_left);
 }
 
 static inline void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream)

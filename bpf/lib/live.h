@@ -4,9 +4,10 @@
  * holds in memory, times what it makes of them, so they can be bounded before memory is full.
  *
  * A connection that begins as HTTP/1.1 in plain text ends them with the first byte of its response,
- * every connection with its close. Elsewhere they end by age (HEADGATE_LIVE_GENERATIONS), those of
- * a call of gRPC whose answer is seen with that. Pure, as verdict.h is; the words that packets of
- * one connection may change on two CPUs at a time are only ever added to.
+ * every connection with its close. Of a unary call whose answer is seen they end with that, and are
+ * counted call by call where its requests are read (http2.bpf.c). Elsewhere they end by age: see
+ * HEADGATE_LIVE_GENERATIONS. Pure, as verdict.h is; the words that packets of one connection may
+ * change on two CPUs at a time are only ever added to.
  */
 #ifndef HEADGATE_LIB_LIVE_H
 #define HEADGATE_LIB_LIVE_H
@@ -134,7 +135,7 @@ HEADGATE_INLINE void headgate_live_add(struct headgate_connection *connection,
 			connection->released_bytes = headgate_read(connection->received_bytes);
 		}
 		__sync_fetch_and_add(headgate_live_sum(state, generation), bytes);
-	} else {
+	} else if (connection->kind != HEADGATE_STREAM_HTTP2) {
 		__sync_fetch_and_add(&state->live_bytes, bytes);
 	}
 	__sync_fetch_and_add(&connection->received_bytes, bytes);
@@ -148,29 +149,25 @@ HEADGATE_INLINE void headgate_live_release(struct headgate_connection *connectio
 	const __u64 bytes = received - connection->released_bytes;
 
 	connection->released_bytes = received;
+	if (connection->kind == HEADGATE_STREAM_HTTP2)
+		return;
 	if (connection->kind != HEADGATE_STREAM_OTHER)
 		__sync_fetch_and_add(&state->live_bytes, -bytes);
 	else if (((generation - connection->generation) & 0xffff) <= 1) /* else aged already */
 		__sync_fetch_and_add(headgate_live_sum(state, connection->generation), -bytes);
 }
 
-/* So many of them are answered, of a connection whose bytes end by age. Not more than have come:
- * what a client has announced it may never send.
- */
-HEADGATE_INLINE void headgate_live_answered(struct headgate_connection *connection,
-					    struct headgate_target_state *state, __u32 generation,
-					    __u64 bytes)
+/* Its calls are counted one by one from now on, or no more: then what comes ends by age. */
+HEADGATE_INLINE void headgate_live_by_calls(struct headgate_connection *connection, int by_calls)
 {
-	const __u64 received = headgate_read(connection->received_bytes);
-	const __u64 left = received - connection->released_bytes;
+	const __u16 kind = by_calls ? HEADGATE_STREAM_HTTP2 : HEADGATE_STREAM_OTHER;
 
-	if (connection->kind != HEADGATE_STREAM_OTHER ||
-	    ((generation - connection->generation) & 0xffff) > 1)
+	if (connection->kind == kind || (connection->kind != HEADGATE_STREAM_HTTP2 &&
+					 connection->kind != HEADGATE_STREAM_OTHER))
 		return;
-	if (bytes > left)
-		bytes = left;
-	connection->released_bytes += bytes;
-	__sync_fetch_and_add(headgate_live_sum(state, connection->generation), -bytes);
+	/* what came before in this generation has been counted otherwise, and is not taken back */
+	connection->released_bytes = headgate_read(connection->received_bytes);
+	connection->kind = kind;
 }
 
 /* A turn ends when the server sends after it has received. Keeps the largest there was. */
@@ -192,7 +189,7 @@ HEADGATE_INLINE void headgate_turn_ends(struct headgate_connection *connection,
 /* Did it carry one request? TLS takes up to two turns before it and its answer. */
 HEADGATE_INLINE int headgate_one_request(const struct headgate_connection *connection)
 {
-	return connection->turns <= (connection->kind == HEADGATE_STREAM_OTHER ? 3 : 1);
+	return connection->turns <= (connection->kind == HEADGATE_STREAM_HTTP1 ? 1 : 3);
 }
 
 /* 1 where `word` is not 0, without a branch (the compiler would make one of it). */

@@ -32,15 +32,20 @@ enum headgate_responses_state {
 #define HEADGATE_RESPONSES_TURNS 192
 
 /* In place of the endpoint's slot: the call was refused. It is no request in flight, but what has
- * come of it is held until the server has answered it.
+ * come of it is live until the server has answered it.
  */
 #define HEADGATE_CALL_REFUSED 0xffffffffU
+/* In `come`: it is one of a unary method, so what comes of it is live until it is answered. What a
+ * stream of messages brings ends by age, as everything does whose answer is not seen.
+ */
+#define HEADGATE_CALL_COUNTED 0x80000000U
 
 struct headgate_waiting_call {
 	__u64 begun_ns;
 	__u32 stream; /* 0: this place is free */
 	__u32 endpoint;
-	__u64 bytes; /* of its first message; 0 = not known */
+	__u32 come;  /* octets of DATA so far; HEADGATE_CALL_COUNTED */
+	__u32 ended; /* the latest stream of this place that was answered */
 };
 
 struct headgate_responses {
@@ -49,10 +54,11 @@ struct headgate_responses {
 	__u8 state;	/* enum headgate_responses_state */
 	__u8 lead;	/* first octet of the head */
 	__u8 have;	/* octets of the head that have come */
-	__u8 reserved;
+	__u8 counted;	/* not 0: lib/http2.h's reader counts what comes on this connection */
+	__u64 given_up; /* octets of calls that have been given up, to end by age */
 	struct headgate_waiting_call calls[HEADGATE_RESPONSES_CALLS];
 };
-HEADGATE_ABI_SIZE(headgate_responses, 1552);
+HEADGATE_ABI_SIZE(headgate_responses, 1560);
 
 HEADGATE_OCTETS_INLINE struct headgate_waiting_call *
 headgate_responses_place(struct headgate_responses *responses, __u32 stream)
@@ -62,16 +68,16 @@ headgate_responses_place(struct headgate_responses *responses, __u32 stream)
 
 /* A request goes to the server. 1: its answer will be seen. */
 HEADGATE_OCTETS_INLINE int headgate_responses_begin(struct headgate_responses *responses,
-						    __u32 stream, __u32 endpoint, __u64 bytes,
+						    __u32 stream, __u32 endpoint, __u32 come,
 						    __u64 now_ns)
 {
 	struct headgate_waiting_call *call = headgate_responses_place(responses, stream);
 
-	if (responses->state != HEADGATE_RESPONSES_READ || call->stream)
+	if (responses->state != HEADGATE_RESPONSES_READ || call->stream || call->ended == stream)
 		return 0;
 	call->stream = stream;
 	call->endpoint = endpoint;
-	call->bytes = bytes;
+	call->come = come;
 	call->begun_ns = now_ns;
 	return 1;
 }
@@ -82,11 +88,36 @@ HEADGATE_OCTETS_INLINE int headgate_responses_end(struct headgate_responses *res
 {
 	struct headgate_waiting_call *call = headgate_responses_place(responses, stream);
 
-	if (!stream || call->stream != stream)
+	if (call->stream && call->stream != stream)
+		return 0;
+	call->ended = stream;
+	if (!call->stream)
 		return 0;
 	*out = *call;
 	call->stream = 0;
+	call->come = 0;
 	return 1;
+}
+
+enum headgate_come {
+	HEADGATE_COME_BY_AGE = 0,  /* whose it is, is not known */
+	HEADGATE_COME_BY_CALL = 1, /* of a call that waits, and is counted with it */
+	HEADGATE_COME_TO_NONE = 2, /* of one that is answered: its server drops it */
+};
+
+/* More of a call has come. */
+HEADGATE_OCTETS_INLINE enum headgate_come
+headgate_responses_come(struct headgate_responses *responses, __u32 stream, __u32 bytes)
+{
+	struct headgate_waiting_call *call = headgate_responses_place(responses, stream);
+
+	if (call->ended == stream)
+		return HEADGATE_COME_TO_NONE;
+	if (call->stream != stream || !(call->come & HEADGATE_CALL_COUNTED) ||
+	    call->come + bytes < call->come)
+		return HEADGATE_COME_BY_AGE;
+	call->come += bytes;
+	return HEADGATE_COME_BY_CALL;
 }
 
 /* Nothing is read any more: headgate_responses_lost() gives the calls that wait. */
@@ -104,6 +135,7 @@ HEADGATE_OCTETS_INLINE __u32 headgate_responses_lost(struct headgate_responses *
 	responses->have = (__u8)(place + 1);
 	if (responses->have == HEADGATE_RESPONSES_CALLS)
 		responses->state = HEADGATE_RESPONSES_OVER;
+	responses->given_up += responses->calls[place].come & ~HEADGATE_CALL_COUNTED;
 	return responses->calls[place].stream;
 }
 

@@ -14,6 +14,7 @@
 #include <numeric>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include <bpf/bpf.h>
@@ -21,7 +22,6 @@
 
 #include "agent/dataplane/method_keys.h"
 #include "agent/dataplane/programs.h"
-#include "agent/decision/live_ages.h"
 #include "tests/netns/gate_lab.h"
 #include "tests/support/child.h"
 #include "tests/support/http2_traffic.h"
@@ -150,6 +150,14 @@ class Grpc : public Requests {
   [[nodiscard]] std::string server_address() const {
     return net_.at_server().ipv4 + ":" + std::to_string(kPort);
   }
+  /// What ends by age, if nothing ever did.
+  [[nodiscard]] std::int64_t aged_bytes() const {
+    std::int64_t out = 0;
+    for (const std::uint64_t bytes : port_->target_state().live_aged) {
+      out += static_cast<std::int64_t>(bytes);
+    }
+    return out;
+  }
   /// How often the server's handlers have run; ends it.
   std::map<std::string, int> served() { return lab::numbers_of(server_->finish()); }
 
@@ -276,21 +284,133 @@ TEST_F(Grpc, RefusedCallsAreNotInFlight) {
   EXPECT_EQ(traces_->state().in_flight, 0U);
 }
 
-/// Admitted or refused: when the server has answered it, it holds nothing. Without an agent no
-/// generation of bytes ends by age.
+/// Admitted or refused: when the server has answered it, it holds nothing. Without an agent nothing
+/// ends by age.
 TEST_F(Grpc, WhatIsAnsweredIsNotLive) {
-  admit(.5);
+  for (const double share : {1.0, .5, 0.0}) {
+    admit(share);
+    const headgate_counters before = traces_->counters();
+    const std::int64_t aged_before = aged_bytes();
+    const lab::Cgroup elsewhere("grpc-client");
+    const std::string address = server_address();
+    auto client = std::make_unique<Child>(net_.client, elsewhere, [&] {
+      ::execl(HEADGATE_GRPC_PEER, "grpc_peer", "call", address.c_str(), kTraces, "1000000", "8",
+              "20000", nullptr);
+    });
+    ASSERT_TRUE(lab::eventually([&] {
+      EXPECT_LE(port_->target_state().live_bytes, 8U * 20'005) << "of eight at a time";
+      return traces_->counters().offered > before.offered + 2000;
+    }));
+    client.reset();  // killed
+    EXPECT_TRUE(lab::eventually([&] { return port_->target_state().live_bytes == 0; }))
+        << port_->target_state().live_bytes;
+    // What has come before the server's first word, and who was not followed.
+    const auto not_followed = static_cast<std::int64_t>(traces_->counters().closed - before.closed);
+    EXPECT_LE(aged_bytes() - aged_before, (not_followed + 24) * 20'005) << share;
+  }
+}
+
+TEST_F(Grpc, WhatIsNotAnsweredIsLiveToTheByte) {
+  admit(1);
   const lab::Cgroup elsewhere("grpc-client");
   const std::string address = server_address();
-  const Child client(net_.client, elsewhere, [&] {
+  auto client = std::make_unique<Child>(net_.client, elsewhere, [&] {
     ::execl(HEADGATE_GRPC_PEER, "grpc_peer", "call", address.c_str(), kTraces, "1000000", "8",
-            "20000", nullptr);
+            "5000", nullptr);
   });
-  ASSERT_TRUE(lab::eventually([&] { return traces_->counters().offered > 2000; }));
-  const std::uint64_t received = port_->counters().payload_bytes;
-  const std::uint64_t live = live_bytes(port_->target_state(), port_->target_policy.live_base);
-  EXPECT_GT(received, 2000U * 20000);
-  EXPECT_LT(live, received / 20) << "of " << received;
+  ASSERT_TRUE(lab::eventually([&] { return traces_->counters().responses > 100; }));
+  server_->signal(SIGSTOP);
+  ASSERT_TRUE(lab::eventually([&] { return traces_->state().in_flight == 8; }));
+  EXPECT_TRUE(lab::eventually([&] { return port_->target_state().live_bytes == 8U * 5005; }))
+      << port_->target_state().live_bytes;
+  client.reset();  // killed
+  server_->signal(SIGCONT);
+  EXPECT_TRUE(lab::eventually([&] { return port_->target_state().live_bytes == 0; }))
+      << port_->target_state().live_bytes;
+}
+
+/// A client that holds four calls of which 10 kB each have come, and then does something else.
+class GrpcHeld : public Grpc {
+ protected:
+  void hold() {
+    admit(1);
+    const std::string address = net_.at_server().ipv4;
+    client_ = std::make_unique<Child>(net_.client, elsewhere_, [&] {
+      ::execl("/usr/bin/python3", "python3", "-c", kScript, address.c_str(), kTraces, nullptr);
+    });
+    ASSERT_EQ(client_->read(5), "held\n");
+    ASSERT_TRUE(lab::eventually([&] { return port_->target_state().live_bytes == kHeld; }))
+        << port_->target_state().live_bytes;
+  }
+  void then(const std::string& what) {
+    client_->write(what + "\n");
+    ASSERT_EQ(client_->read(5), "done\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+  static constexpr std::uint64_t kHeld = 4 * 10'005;
+
+ private:
+  static constexpr const char* kScript = R"(
+import select, socket, struct, sys
+path = sys.argv[2].encode()
+def frame(kind, flags, stream, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+def head(stream, flags=4, path=path):
+    block = b"\x83\x86\x04" + bytes([len(path)]) + path + b"\x0f\x10\x10application/grpc\x00\x02te\x08trailers"
+    return frame(1, flags, stream, block)
+server = socket.create_connection((sys.argv[1], 4317))
+server.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0))
+server.recv(4096)
+server.sendall(frame(4, 1, 0))
+for stream in 1, 3, 5, 7:
+    server.sendall(head(stream) + frame(0, 0, stream, b"\0" + struct.pack(">I", 20000)))
+    server.sendall(frame(0, 0, stream, b"x" * 10000))
+print("held", flush=True)
+def answers(seconds):
+    while select.select([server], [], [], seconds)[0] and server.recv(1 << 16):
+        pass
+for what in sys.stdin:
+    what = what.strip()
+    if what == "announce":
+        server.sendall(head(9) + frame(0, 0, 9, b"\0\xff\xff\xff\xf0x"))
+    elif what == "no message":
+        server.sendall(head(11) + frame(0, 1, 11, b'{"resourceSpans":[]}'))
+    elif what == "cut off":
+        server.sendall(head(13) + frame(0, 1, 13, b"\0\x00\x00\x30\x00x"))
+    elif what == "many":
+        server.sendall(b"".join(head(101 + 2 * i, 5, b"/x/y") for i in range(400)))
+    elif what == "late":
+        server.sendall(b"".join(head(2001 + 2 * i, 4, b"/x/y") for i in range(64)))
+        answers(.3)
+        server.sendall(b"".join(frame(0, 0, 2001 + 2 * i, b"\0\0\0\0\5") for i in range(64)))
+    answers(.3)
+    print("done", flush=True)
+)";
+  lab::Cgroup elsewhere_{"grpc-client"};
+  std::unique_ptr<Child> client_;
+};
+
+TEST_F(GrpcHeld, AnnouncedOrAnsweredOthersTakeNothingAway) {
+  hold();
+  for (const char* what : {"announce", "no message", "cut off"}) {
+    then(what);
+    EXPECT_EQ(port_->target_state().live_bytes, kHeld) << what;
+  }
+}
+
+TEST_F(GrpcHeld, WhatCanBeFollowedNoMoreEndsByAge) {
+  hold();
+  const std::int64_t before = aged_bytes();
+  then("many");  // the server's answers come as more frames in one packet than are read
+  const auto live = static_cast<std::int64_t>(port_->target_state().live_bytes);
+  EXPECT_GE(live + aged_bytes() - before, static_cast<std::int64_t>(kHeld));
+}
+
+TEST_F(GrpcHeld, WhatWasAnsweredBeforeItsDataCameIsNotInFlight) {
+  hold();
+  then("late");
+  EXPECT_EQ(rest_->state().in_flight, 0U);
+  EXPECT_EQ(port_->target_state().live_bytes, kHeld);
 }
 
 TEST_F(Grpc, WhatAServerHasAndDoesNotAnswerIsInFlightUntilItsConnectionEnds) {

@@ -131,8 +131,6 @@ RC_GTEST_PROP(Live, BooksAreBalancedHoweverConnectionsGo, ()) {
     } else if (one.books.kind == HEADGATE_STREAM_HTTP1) {
       headgate_live_release(&one.books, &state, HEADGATE_LIVE_GENERATION(base));
       one.unanswered = 0;
-    } else {
-      headgate_live_answered(&one.books, &state, HEADGATE_LIVE_GENERATION(base), bytes);
     }
     std::uint64_t http = 0;
     for (const Open& each : open) {
@@ -155,24 +153,23 @@ RC_GTEST_PROP(Live, BooksAreBalancedHoweverConnectionsGo, ()) {
   RC_ASSERT(live_bytes(state, base) == 0U);
 }
 
-TEST(Live, AnAnsweredCallEndsItsBytesAndNotMoreThanHaveCome) {
+TEST(Live, WhereCallsAreCountedNothingIsCountedOrTakenBackByTheConnection) {
   headgate_target_state state{};
   headgate_connection connection{};
   connection.kind = HEADGATE_STREAM_OTHER;
-  headgate_live_add(&connection, &state, 0, 1000);
-  headgate_live_answered(&connection, &state, 0, 300);
-  EXPECT_EQ(state.live_aged[0], 700U);
-  headgate_live_add(&connection, &state, 1, 500);  // of another generation
-  headgate_live_answered(&connection, &state, 1, 200);
-  EXPECT_EQ(state.live_aged[0], 700U) << "ends by age now";
-  EXPECT_EQ(state.live_aged[1], 300U);
-  headgate_live_answered(&connection, &state, 1, std::uint64_t{1} << 40);  // announced, not sent
-  EXPECT_EQ(state.live_aged[1], 0U);
-  headgate_live_release(&connection, &state, 1);
-  EXPECT_EQ(state.live_aged[1], 0U);
-  headgate_live_add(&connection, &state, 1, 40);
-  headgate_live_answered(&connection, &state, 3, 40);
-  EXPECT_EQ(state.live_aged[1], 40U) << "aged already";
+  headgate_live_add(&connection, &state, 7, 1000);
+  headgate_live_by_calls(&connection, 1);
+  headgate_live_add(&connection, &state, 7, 300);
+  EXPECT_EQ(state.live_bytes, 0U);
+  EXPECT_EQ(state.live_aged[3], 1000U) << "ends by age";
+  headgate_live_by_calls(&connection, 0);
+  headgate_live_add(&connection, &state, 7, 50);
+  EXPECT_EQ(state.live_aged[3], 1050U);
+  headgate_live_release(&connection, &state, 7);
+  EXPECT_EQ(state.live_aged[3], 1000U) << "300 were never in it";
+  connection.kind = HEADGATE_STREAM_HTTP1;
+  headgate_live_by_calls(&connection, 1);
+  EXPECT_EQ(connection.kind, HEADGATE_STREAM_HTTP1);
 }
 
 TEST(LiveAges, GenerationAndBytesOfAnyNumberGoThroughOneWord) {

@@ -126,10 +126,53 @@ TEST(Responses, CallsHavePlacesOfTheirOwnSixtyFourAtATime) {
   EXPECT_TRUE(headgate_responses_end(&responses, 9, &call));
   EXPECT_EQ(call.endpoint, 4U);
   EXPECT_EQ(call.begun_ns, 104U);
-  EXPECT_EQ(call.bytes, 54U);
+  EXPECT_EQ(call.come, 54U);
   EXPECT_FALSE(headgate_responses_end(&responses, 9, &call)) << "once only";
   EXPECT_FALSE(headgate_responses_end(&responses, 0, &call)) << "the connection is no stream";
   EXPECT_TRUE(headgate_responses_begin(&responses, 9 + 2 * HEADGATE_RESPONSES_CALLS, 7, 50, 300));
+}
+
+TEST(Responses, WhatComesOfACallIsCountedUntilItEnds) {
+  headgate_responses responses{};
+  responses.state = HEADGATE_RESPONSES_READ;
+  headgate_waiting_call call{};
+  EXPECT_EQ(headgate_responses_come(&responses, 3, 10), HEADGATE_COME_BY_AGE) << "not begun";
+  ASSERT_TRUE(headgate_responses_begin(&responses, 3, 7, HEADGATE_CALL_COUNTED | 5, 100));
+  EXPECT_EQ(headgate_responses_come(&responses, 3, 10), HEADGATE_COME_BY_CALL);
+  EXPECT_EQ(headgate_responses_come(&responses, 3 + 2 * HEADGATE_RESPONSES_CALLS, 10),
+            HEADGATE_COME_BY_AGE);
+  ASSERT_TRUE(headgate_responses_begin(&responses, 5, 7, 0, 100));
+  EXPECT_EQ(headgate_responses_come(&responses, 5, 10), HEADGATE_COME_BY_AGE)
+      << "a stream of messages";
+  ASSERT_TRUE(headgate_responses_end(&responses, 3, &call));
+  EXPECT_EQ(call.come, HEADGATE_CALL_COUNTED | 15);
+  EXPECT_EQ(headgate_responses_come(&responses, 3, 10), HEADGATE_COME_TO_NONE) << "it has ended";
+  ASSERT_TRUE(headgate_responses_begin(&responses, 131, 7, HEADGATE_CALL_COUNTED, 100));
+  EXPECT_EQ(headgate_responses_come(&responses, 131, 0x7fffffff), HEADGATE_COME_BY_CALL);
+  EXPECT_EQ(headgate_responses_come(&responses, 131, 1), HEADGATE_COME_BY_AGE)
+      << "the number is full";
+}
+
+/// A server may answer before it has been sent anything but the head.
+TEST(Responses, WhatWasAnsweredBeforeItBeganIsNotFollowed) {
+  headgate_responses responses{};
+  responses.state = HEADGATE_RESPONSES_READ;
+  headgate_waiting_call call{};
+  EXPECT_FALSE(headgate_responses_end(&responses, 7, &call));
+  EXPECT_FALSE(headgate_responses_begin(&responses, 7, 1, 0, 100));
+  EXPECT_TRUE(headgate_responses_begin(&responses, 7 + 2 * HEADGATE_RESPONSES_CALLS, 1, 0, 100));
+}
+
+TEST(Responses, WhatIsGivenUpIsHandedOn) {
+  headgate_responses responses{};
+  responses.state = HEADGATE_RESPONSES_READ;
+  ASSERT_TRUE(headgate_responses_begin(&responses, 1, 7, HEADGATE_CALL_COUNTED | 500, 100));
+  ASSERT_TRUE(headgate_responses_begin(&responses, 3, 7, HEADGATE_CALL_COUNTED | 70, 100));
+  headgate_responses_lose(&responses);
+  while (responses.state != HEADGATE_RESPONSES_OVER) {
+    (void)headgate_responses_lost(&responses);
+  }
+  EXPECT_EQ(responses.given_up, 570U);
 }
 
 }  // namespace
