@@ -140,7 +140,9 @@ void Agent::tick(Instant now) {
   }
   for (std::size_t i = 0; i < running_.size(); ++i) {
     const std::uint32_t slot = running_slots_[i];
-    if (rests_[slot].goes_on(*maps_)) {
+    Rest& rest = rests_[slot];
+    if (rest.goes_on(*maps_, rest.has_more() ? running_[i]->endpoint_slots()
+                                             : std::span<const std::uint32_t>{})) {
       maps_->renew_lease(slot, now + options_.config.lease);  // the same decision stands
       continue;
     }

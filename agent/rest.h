@@ -24,8 +24,8 @@ struct alignas(64) Rest {
   double usual_offered = 0;              ///< attempts a tick, smoothed
   std::uint64_t offered_seen = 0;        ///< sum of the endpoints' counters at the last tick
   std::uint32_t slack = 0;               ///< attempts in a tick, beyond twice the usual, let pass
-  std::uint32_t endpoints = 0;           ///< how many; more than fit = it never rests
-  std::array<std::uint32_t, 8> slots{};  ///< of the endpoints
+  std::uint32_t endpoints = 0;           ///< how many
+  std::array<std::uint32_t, 8> slots{};  ///< of the first of them
 
   void add(std::uint32_t endpoint) {
     if (endpoints < slots.size()) slots[endpoints] = endpoint;
@@ -37,11 +37,12 @@ struct alignas(64) Rest {
       maps.prefetch_offered(slots[i]);
     }
   }
-  /// One tick: true = it rests.
-  [[nodiscard]] bool goes_on(const KernelMaps& maps) {
-    if (endpoints > slots.size()) return false;
+  [[nodiscard]] bool has_more() const { return endpoints > slots.size(); }
+  /// One tick: true = it rests. `all`: the slots of all endpoints, where it has more.
+  [[nodiscard]] bool goes_on(const KernelMaps& maps, std::span<const std::uint32_t> all) {
     std::uint64_t offered = 0;
-    for (std::size_t i = 0; i < endpoints; ++i) offered += maps.offered(slots[i]);
+    if (!has_more()) all = std::span(slots).first(endpoints);
+    for (const std::uint32_t slot : all) offered += maps.offered(slot);
     const auto arrived = static_cast<double>(offered - offered_seen);
     offered_seen = offered;
     const bool burst = arrived > 2 * usual_offered + slack;
