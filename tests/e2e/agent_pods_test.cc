@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Targets that are pods: an API server tells of them, their cgroups are named as the kubelet names
 // them, and everything else is real.
+#include <unistd.h>
+
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <ostream>
@@ -23,6 +28,7 @@
 namespace headgate::e2e {
 namespace {
 
+namespace fs = std::filesystem;
 using lab::Outcome;
 
 const std::string kUid = "4a163a05-439d-484b-8e53-2968bc15824f";
@@ -222,6 +228,114 @@ TEST_P(AgentPodLayouts, AreFoundAndProtected) {
   ASSERT_TRUE(comes_to(Outcome::kRefused));
   EXPECT_EQ(agent_.target("gateway")["cgroup_path"], container_->path());
   EXPECT_EQ(agent_.target("gateway")["instance"], "obs/otc-0/otc");
+}
+
+/// A container as those runtimes have it made: by runc, which names its cgroup as it is told to, in
+/// all hierarchies there are.
+class RuncContainer {
+ public:
+  RuncContainer(const lab::Namespace& netns, const lab::Cgroup& pod, const std::string& name)
+      : pod_(pod.path()), cgroup_path_(pod.path() + "/" + name) {
+    const fs::path rootfs = bundle_ / "rootfs";
+    for (const char* directory : {"usr", "proc", "dev"}) {
+      fs::create_directories(rootfs / directory);
+    }
+    for (const char* link : {"bin", "lib", "lib64"}) {
+      fs::create_symlink(std::string("usr/") + link, rootfs / link);
+    }
+    const char* const serve =
+        "use IO::Socket::INET; my $s = IO::Socket::INET->new(LocalAddr => '0.0.0.0', LocalPort => "
+        "8080, Listen => 128, ReuseAddr => 1) or die; while (my $c = $s->accept) { close $c }";
+    const nlohmann::json config = {
+        {"ociVersion", "1.0.2"},
+        {"process",
+         {{"user", {{"uid", 0}, {"gid", 0}}},
+          {"cwd", "/"},
+          {"args", {"/usr/bin/perl", "-e", serve}}}},
+        {"root", {{"path", "rootfs"}, {"readonly", true}}},
+        {"mounts",
+         {{{"destination", "/proc"}, {"type", "proc"}, {"source", "proc"}},
+          {{"destination", "/usr"},
+           {"type", "bind"},
+           {"source", "/usr"},
+           {"options", {"rbind", "ro"}}}}},
+        {"linux",
+         {{"cgroupsPath", cgroup_path_},
+          {"resources", {{"cpu", {{"quota", 100'000}, {"period", 100'000}}}}},
+          {"namespaces",
+           {{{"type", "mount"}},
+            {{"type", "pid"}},
+            {{"type", "network"}, {"path", netns.path()}}}}}}};
+    std::ofstream(bundle_ / "config.json") << config.dump();
+    runc("run --detach --no-pivot --bundle " + bundle_.string());
+  }
+  RuncContainer(const RuncContainer&) = delete;
+  RuncContainer& operator=(const RuncContainer&) = delete;
+  ~RuncContainer() {
+    runc("delete --force");
+    // In hierarchies that the lab has no cgroups in runc has made the levels above, too.
+    const std::string top = pod_.substr(1, pod_.find('/', 1) - 1);
+    for (const auto& hierarchy : fs::directory_iterator("/sys/fs/cgroup")) {
+      if (hierarchy.is_directory() && !hierarchy.is_symlink()) {
+        remove_empty(hierarchy.path() / top);
+      }
+    }
+    std::error_code error;
+    fs::remove_all(bundle_, error);
+  }
+  [[nodiscard]] const std::string& cgroup_path() const { return cgroup_path_; }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  static fs::path made() {
+    std::string name = "/tmp/headgate-runc.XXXXXX";
+    return ::mkdtemp(name.data()) != nullptr ? name : "";
+  }
+  void runc(const std::string& arguments) {
+    const fs::path log = bundle_ / "log";
+    const int status =
+        std::system(fmt::format("runc --root {} {} headgate-{} > {} 2>&1 < /dev/null",
+                                (bundle_ / "state").string(), arguments, ::getpid(), log.string())
+                        .c_str());
+    if (status != 0) {
+      std::ifstream in(log);
+      problem_ = "runc " + arguments + ": " + std::string(std::istreambuf_iterator<char>(in), {});
+    }
+  }
+  /// Directories from the bottom up; what is in use stays.
+  static void remove_empty(const fs::path& top) {
+    std::error_code error;
+    std::vector<fs::path> directories{top};
+    for (const auto& entry : fs::recursive_directory_iterator(top, error)) {
+      if (entry.is_directory()) {
+        directories.push_back(entry.path());
+      }
+    }
+    for (auto it = directories.rbegin(); it != directories.rend(); ++it) {
+      ::rmdir(it->c_str());
+    }
+  }
+
+  fs::path bundle_ = made();
+  std::string pod_;
+  std::string cgroup_path_;
+  std::string problem_;
+};
+
+TEST_P(AgentPodLayouts, AreFoundWhereRuncMakesThem) {
+  HEADGATE_REQUIRES(
+      std::system("command -v runc > /dev/null") == 0 ? "" : "needs the Debian package runc");
+  events_.runtime = GetParam().runtime;
+  begin(GetParam().levels, GetParam().container);
+  server_.reset();
+  container_.reset();
+  const RuncContainer container(pair_->server, *levels_.back(), GetParam().container);
+  ASSERT_EQ(container.problem(), "");
+  start("{namespaces: [obs]}");
+  ASSERT_TRUE(comes_to(Outcome::kRefused));
+  EXPECT_EQ(agent_.target("gateway")["cgroup_path"], container.cgroup_path());
+  EXPECT_EQ(agent_.target("gateway")["instance"], "obs/otc-0/otc");
+  EXPECT_NEAR(agent_.target("gateway")["cpu"]["effective_cores"].get<double>(), 1.0, 1e-9);
 }
 
 std::string underscored(std::string uid) {
