@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * When a target answers: cgroup_skb egress on its v2 cgroup. The first byte of a response in plain
- * HTTP/1.1 ends what its request held in memory, and its time in flight; so does the end of a
- * stream of HTTP/2. Looks into a packet only where
- * something has come in since the last answer, or where requests of HTTP/2 are looked at.
+ * HTTP/1.1 ends what its request held in memory, and its time in flight; the end of a stream of
+ * HTTP/2 the latter. Looks into a packet only where something has come in since the last answer, or
+ * where requests of HTTP/2 are looked at.
  */
 #include "lib/gate.h"
 #include "lib/in_flight.h"
@@ -12,14 +12,11 @@
 
 /* What the server says on a connection of HTTP/2: which of its requests are answered now. */
 static __always_inline void headgate_egress_responses(struct __sk_buff *skb,
-						      const struct headgate_payload *payload,
-						      struct headgate_connection *connection)
+						      const struct headgate_payload *payload)
 {
-	__u64 cookie = bpf_get_socket_cookie(skb), ended_bytes = 0, given_up;
-	const struct headgate_target_policy *target;
-	struct headgate_target_state *state;
+	__u64 cookie = bpf_get_socket_cookie(skb);
 	struct headgate_responses *responses;
-	__u32 event, turn, stream = 0, slot = connection->target;
+	__u32 event, turn, stream = 0;
 
 	responses = bpf_map_lookup_elem(&headgate_response_states, &cookie);
 	if (!responses)
@@ -27,7 +24,7 @@ static __always_inline void headgate_egress_responses(struct __sk_buff *skb,
 	/* One loop for both: a second one would be verified anew for each way out of the first. */
 	for (turn = 0; turn < HEADGATE_RESPONSES_TURNS + HEADGATE_RESPONSES_CALLS; turn++) {
 		if (responses->state == HEADGATE_RESPONSES_OVER)
-			break;
+			return;
 		if (responses->state == HEADGATE_RESPONSES_LOST) {
 			stream = headgate_responses_lost(responses);
 			event = HEADGATE_RESPONSES_RESET;
@@ -39,27 +36,12 @@ static __always_inline void headgate_egress_responses(struct __sk_buff *skb,
 							    payload->seq, payload->bytes, &stream);
 		}
 		if (event == HEADGATE_RESPONSES_DONE)
-			break;
+			return;
 		if (event == HEADGATE_RESPONSES_BROKEN)
 			headgate_responses_lose(responses);
 		else if (event != HEADGATE_RESPONSES_ON)
-			ended_bytes += headgate_call_ends(responses, stream,
-							  event == HEADGATE_RESPONSES_ENDED);
+			headgate_call_ends(responses, stream, event == HEADGATE_RESPONSES_ENDED);
 	}
-	headgate_live_by_calls(connection,
-			       responses->counted && responses->state == HEADGATE_RESPONSES_READ);
-	given_up = responses->given_up;
-	if (!ended_bytes && !given_up)
-		return;
-	responses->given_up = 0;
-	target = bpf_map_lookup_elem(&headgate_targets, &slot);
-	state = bpf_map_lookup_elem(&headgate_target_states, &slot);
-	if (!target || !state)
-		return;
-	__sync_fetch_and_add(&state->live_bytes, -ended_bytes);
-	__sync_fetch_and_add(
-	    headgate_live_sum(state, HEADGATE_LIVE_GENERATION(headgate_read(target->live_base))),
-	    given_up);
 }
 
 SEC("cgroup_skb/egress")
@@ -88,7 +70,7 @@ int headgate_egress(struct __sk_buff *skb)
 	if (!payload.bytes)
 		return 1;
 	if (headgate_serves_http2 && connection->responses)
-		headgate_egress_responses(skb, &payload, connection);
+		headgate_egress_responses(skb, &payload);
 	slot = connection->target;
 	endpoint = connection->endpoint;
 	target = bpf_map_lookup_elem(&headgate_targets, &slot);

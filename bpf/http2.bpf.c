@@ -100,34 +100,6 @@ static __always_inline __u32 headgate_http2_endpoint(const struct headgate_http2
 	return endpoint;
 }
 
-/*
- * So many octets of a call have come: live until it is answered (`by_call`), else by age. Of a
- * connection whose answers are not followed cgroup_skb counts them.
- */
-static __always_inline void headgate_http2_count(const struct headgate_http2_env *env,
-						 struct headgate_responses *responses, __u32 bytes,
-						 int by_call)
-{
-	const struct headgate_target_policy *target;
-	struct headgate_target_state *state;
-	__u32 slot = env->stream->target;
-
-	if (!responses || responses->state != HEADGATE_RESPONSES_READ)
-		return;
-	responses->counted = 1;
-	target = bpf_map_lookup_elem(&headgate_targets, &slot);
-	state = bpf_map_lookup_elem(&headgate_target_states, &slot);
-	if (!target || !state)
-		return;
-	if (by_call)
-		__sync_fetch_and_add(&state->live_bytes, bytes);
-	else
-		__sync_fetch_and_add(
-		    headgate_live_sum(state,
-				      HEADGATE_LIVE_GENERATION(headgate_read(target->live_base))),
-		    bytes);
-}
-
 static __always_inline struct headgate_responses *
 headgate_http2_responses(const struct headgate_http2_env *env)
 {
@@ -135,16 +107,31 @@ headgate_http2_responses(const struct headgate_http2_env *env)
 }
 
 static __always_inline void headgate_http2_more(struct headgate_http2_env *env,
-						const struct headgate_http2 *h)
+						struct headgate_http2 *h)
 {
-	struct headgate_responses *responses = headgate_http2_responses(env);
-	enum headgate_come come;
+	const struct headgate_responses *responses = headgate_http2_responses(env);
 
-	if (!responses)
-		return;
-	come = headgate_responses_come(responses, h->stream, h->frame_left);
-	if (come != HEADGATE_COME_TO_NONE)
-		headgate_http2_count(env, responses, h->frame_left, come == HEADGATE_COME_BY_CALL);
+	h->dropped = responses && headgate_responses_refused(responses, h->stream);
+}
+
+/*
+ * Octets of a refused call are not live: its server drops them unread. cgroup_skb has counted them
+ * with their packet just now, to end by age; only what is in this packet is taken back, so that
+ * nobody takes away more than has come.
+ */
+static __always_inline void headgate_http2_drop(const struct headgate_http2_env *env, __u64 bytes)
+{
+	const struct headgate_target_policy *target;
+	struct headgate_target_state *state;
+	__u32 slot = env->stream->target;
+
+	target = bpf_map_lookup_elem(&headgate_targets, &slot);
+	state = bpf_map_lookup_elem(&headgate_target_states, &slot);
+	if (target && state)
+		__sync_fetch_and_add(
+		    headgate_live_sum(state,
+				      HEADGATE_LIVE_GENERATION(headgate_read(target->live_base))),
+		    -bytes);
 }
 
 static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
@@ -153,12 +140,8 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 {
 	struct headgate_request request = {.bytes = judged->bytes, .guarded = 1};
 	const struct headgate_call *call = &judged->call;
-	struct headgate_responses *responses = headgate_http2_responses(env);
-	__u32 poison = HEADGATE_POISON, here = 0, come = 0;
-	int followed;
+	__u32 poison = HEADGATE_POISON;
 
-	if (judged->bytes)
-		here = h->frame_left + HEADGATE_GRPC_PREFIX_BYTES; /* of this frame */
 	request.endpoint = headgate_http2_endpoint(env, call);
 	request.exempt = env->stream->exempt;
 	if (call->flags & HEADGATE_ROUTE_EXEMPT) {
@@ -172,45 +155,38 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 	if (headgate_request_gate(&request) == HEADGATE_ACTION_GRPC_EXHAUSTED) {
 		if (!bpf_skb_store_bytes(env->skb, h->at - sizeof(poison), &poison, sizeof(poison),
 					 0)) {
-			/* what is not followed of it is not counted: its server drops it */
-			if (responses && headgate_responses_begin(responses, judged->stream,
-								  HEADGATE_CALL_REFUSED,
-								  here | HEADGATE_CALL_COUNTED, 0))
-				headgate_http2_count(env, responses, here, 1);
+			struct headgate_responses *responses = headgate_http2_responses(env);
+
+			if (responses) { /* else its live bytes are not counted by age */
+				h->dropped = h->frame_left != 0;
+				headgate_responses_refuse(responses, judged->stream);
+			}
 			return;
 		}
 		headgate_request_passed(&request); /* no memory for a copy of the packet */
 	}
-	if (call->flags & HEADGATE_ROUTE_UNARY)
-		come = here | HEADGATE_CALL_COUNTED;
-	followed = headgate_call_begins(responses, judged->stream, request.endpoint, come);
-	headgate_http2_count(env, responses, here, followed && come);
+	headgate_call_begins(env->cookie, judged->stream, request.endpoint);
 }
 
 static __always_inline void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream)
 {
 	struct headgate_responses *responses = headgate_http2_responses(env);
-	struct headgate_target_state *state;
-	__u32 slot = env->stream->target;
-	__u64 bytes;
 
-	if (!responses)
-		return;
-	bytes = headgate_call_ends(responses, stream, 0);
-	state = bpf_map_lookup_elem(&headgate_target_states, &slot);
-	if (state)
-		__sync_fetch_and_add(&state->live_bytes, -bytes);
+	if (responses)
+		headgate_call_ends(responses, stream, 0);
 }
 
 static long headgate_http2_turn(__u32 index, struct headgate_http2_env *env)
 {
 	struct headgate_http2 *h = headgate_http2_of(env->stream);
-	__u32 end = env->stream->packet_bytes;
+	__u32 end = env->stream->packet_bytes, at = h->at, dropped = h->dropped;
 
 	(void)index;
-	if (headgate_http2_lost(h) || h->at >= end)
+	if (headgate_http2_lost(h) || at >= end)
 		return 1;
 	headgate_http2_handle(env, h, headgate_http2_step(h, env->skb, end));
+	if (dropped)
+		headgate_http2_drop(env, h->at - at);
 	return 0;
 }
 
@@ -241,10 +217,6 @@ int headgate_stream_http2(struct __sk_buff *skb)
 			headgate_http2_lose(h, HEADGATE_UNKNOWN_BUDGET);
 	}
 	if (headgate_http2_lost(h)) {
-		struct headgate_responses *responses = headgate_http2_responses(&env);
-
-		if (responses)
-			responses->counted = 0; /* cgroup_skb does, from the next answer on */
 		env.stream->protocol = HEADGATE_PROTOCOL_NONE;
 		headgate_stream_given_up(env.stream);
 		headgate_count_unknown(port, h->hpack.reason);

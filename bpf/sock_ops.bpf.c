@@ -89,8 +89,10 @@ static __always_inline void headgate_close_books(struct bpf_sock_ops *ops, __u32
 		return;
 	connection->closed = 1;
 	headgate_turn_ends(connection, state);
-	headgate_live_release(connection, target_state,
-			      HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)));
+	/* Of HTTP/2 a part may have been taken back (headgate_http2_drop): the rest ends by age. */
+	if (connection->kind == HEADGATE_STREAM_HTTP1 || !connection->responses)
+		headgate_live_release(connection, target_state,
+				      HEADGATE_LIVE_GENERATION(headgate_read(target->live_base)));
 	if (headgate_one_request(connection))
 		headgate_count_response(endpoint, bpf_ktime_get_ns() - connection->established_ns);
 }
@@ -156,19 +158,13 @@ static __always_inline void headgate_end_stream(struct bpf_sock_ops *ops)
 {
 	__u64 cookie = bpf_get_socket_cookie(ops);
 	struct headgate_responses *responses;
-	struct headgate_target_state *state;
 	struct headgate_counters *counters;
 	struct headgate_stream *stream;
-	__u32 slot = headgate_target_slot;
-	__u64 bytes;
 
 	responses =
 	    headgate_serves_http2 ? bpf_map_lookup_elem(&headgate_response_states, &cookie) : NULL;
 	if (responses) {
-		state = bpf_map_lookup_elem(&headgate_target_states, &slot);
-		bytes = headgate_calls_lost(responses);
-		if (state)
-			__sync_fetch_and_add(&state->live_bytes, -bytes);
+		headgate_calls_lost(responses);
 		bpf_map_delete_elem(&headgate_response_states, &cookie);
 	}
 	stream = bpf_map_lookup_elem(&headgate_stream_states, &cookie);

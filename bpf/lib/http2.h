@@ -61,11 +61,11 @@ struct headgate_http2 {
 	__u8 state; /* enum headgate_http2_state */
 	__u8 type;  /* of this frame */
 	__u8 flags;
-	__u8 pad;   /* octets of padding at its end */
-	__u8 lead;  /* first octet of a head; octets to skip in LEAD */
-	__u8 have;  /* octets of the head, or of the gRPC prefix, that have come */
-	__u8 marks; /* HEADGATE_HTTP2_STARTED... */
-	__u8 reserved;
+	__u8 pad;     /* octets of padding at its end */
+	__u8 lead;    /* first octet of a head; octets to skip in LEAD */
+	__u8 have;    /* octets of the head, or of the gRPC prefix, that have come */
+	__u8 marks;   /* HEADGATE_HTTP2_STARTED... */
+	__u8 dropped; /* not 0: of a refused request; its server drops what is left of this frame */
 };
 HEADGATE_ABI_SIZE(headgate_http2, 256);
 
@@ -93,6 +93,7 @@ HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_ends(struct headgate_http2 *h)
 {
 	h->state = HEADGATE_HTTP2_HEAD;
 	h->have = 0;
+	h->dropped = 0;
 	if (h->type == HEADGATE_HTTP2_DATA)
 		return h->marks & HEADGATE_HTTP2_JUDGE
 			   ? HEADGATE_HTTP2_MESSAGE | HEADGATE_HTTP2_SHORT
@@ -207,6 +208,7 @@ HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *
 	h->lead = 0;
 	h->have = 0;
 	h->head = 0;
+	h->dropped = 0;
 	h->state = HEADGATE_HTTP2_REST;
 	if (type == HEADGATE_HTTP2_DATA) {
 		h->state = HEADGATE_HTTP2_PREFIX;
@@ -386,9 +388,9 @@ HEADGATE_OCTETS_INLINE int headgate_http2_put(struct headgate_http2_env *env, __
 /* Takes it back; 1 = there was one. */
 HEADGATE_OCTETS_INLINE int headgate_http2_take(struct headgate_http2_env *env, __u32 stream,
 					       struct headgate_call *call);
-/* More DATA of a request that has been judged, or of none: a frame of h->frame_left octets. */
+/* A DATA frame begins whose request has been judged, or is not known: is it of a refused one? */
 HEADGATE_OCTETS_INLINE void headgate_http2_more(struct headgate_http2_env *env,
-						const struct headgate_http2 *h);
+						struct headgate_http2 *h);
 /* The verdict. If it is to be refused, the four octets before h->at are overwritten. */
 HEADGATE_OCTETS_INLINE void headgate_http2_judge(struct headgate_http2_env *env,
 						 struct headgate_http2 *h,
@@ -449,7 +451,7 @@ HEADGATE_OCTETS_INLINE void headgate_http2_handle(struct headgate_http2_env *env
 			h->marks |= HEADGATE_HTTP2_JUDGE;
 		} else {
 			judge = found;
-			if (!found && (events & HEADGATE_HTTP2_BODY))
+			if (!found && h->frame_left)
 				headgate_http2_more(env, h);
 		}
 	} else if (events & HEADGATE_HTTP2_MESSAGE) {

@@ -23,7 +23,7 @@ struct headgate_http2_env {
 		      const struct headgate_http2_judged *judged);
 	/* NULL: nobody asks */
 	void (*gone)(void *user, __u32 stream);
-	void (*more)(void *user, __u32 stream, __u32 bytes);
+	void (*more)(void *user, struct headgate_http2 *h);
 };
 
 static inline void headgate_http2_find(struct headgate_http2_env *env, struct headgate_http2 *h,
@@ -55,11 +55,10 @@ static inline void headgate_http2_judge(struct headgate_http2_env *env, struct h
 	env->judge(env->user, h, judged);
 }
 
-static inline void headgate_http2_more(struct headgate_http2_env *env,
-				       const struct headgate_http2 *h)
+static inline void headgate_http2_more(struct headgate_http2_env *env, struct headgate_http2 *h)
 {
 	if (env->more)
-		env->more(env->user, h->stream, h->frame_left);
+		env->more(env->user, h);
 }
 
 static inline void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream)

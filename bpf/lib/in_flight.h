@@ -77,36 +77,30 @@ static __always_inline void headgate_count_unanswered(__u32 endpoint)
 		__sync_fetch_and_add(&counters->closed, 1);
 }
 
-/* A request of HTTP/2 goes to the server; of it `come` is here (HEADGATE_CALL_COUNTED). 1: its end
- * will be seen.
- */
-static __always_inline int headgate_call_begins(struct headgate_responses *responses, __u32 stream,
-						__u32 endpoint, __u32 come)
+/* A request of HTTP/2 goes to the server. */
+static __always_inline void headgate_call_begins(__u64 cookie, __u32 stream, __u32 endpoint)
 {
+	struct headgate_responses *responses =
+	    bpf_map_lookup_elem(&headgate_response_states, &cookie);
 	struct headgate_endpoint_state *state = bpf_map_lookup_elem(&headgate_states, &endpoint);
 
 	if (responses && state &&
-	    headgate_responses_begin(responses, stream, endpoint, come, bpf_ktime_get_ns())) {
+	    headgate_responses_begin(responses, stream, endpoint, bpf_ktime_get_ns()))
 		__sync_fetch_and_add(&state->in_flight, 1);
-		return 1;
-	}
-	headgate_count_unanswered(endpoint);
-	return 0;
+	else
+		headgate_count_unanswered(endpoint);
 }
 
-/* Returns what of it was live, and is no more. */
-static __always_inline __u64 headgate_call_ends(struct headgate_responses *responses, __u32 stream,
-						const int answered)
+static __always_inline void headgate_call_ends(struct headgate_responses *responses, __u32 stream,
+					       const int answered)
 {
 	struct headgate_endpoint_state *state;
 	struct headgate_waiting_call call;
 	__u32 endpoint;
 
 	if (!headgate_responses_end(responses, stream, &call))
-		return 0;
+		return;
 	endpoint = call.endpoint;
-	if (endpoint == HEADGATE_CALL_REFUSED)
-		return call.come & ~HEADGATE_CALL_COUNTED;
 	state = bpf_map_lookup_elem(&headgate_states, &endpoint);
 	if (state)
 		__sync_fetch_and_add(&state->in_flight, -1);
@@ -114,22 +108,19 @@ static __always_inline __u64 headgate_call_ends(struct headgate_responses *respo
 		headgate_count_response(endpoint, bpf_ktime_get_ns() - call.begun_ns);
 	else
 		headgate_count_unanswered(endpoint);
-	return call.come & ~HEADGATE_CALL_COUNTED;
 }
 
 /* None of this connection's will be seen to be answered. Unrolled: of a loop here clang makes one
- * whose way back is no jump, which verifiers before 6.2 refuse ("back-edge"). Returns what of them
- * was live.
+ * whose way back is no jump, which verifiers before 6.2 refuse ("back-edge").
  */
-static __always_inline __u64 headgate_calls_lost(struct headgate_responses *responses)
+static __always_inline void headgate_calls_lost(struct headgate_responses *responses)
 {
 	__u32 i;
 
 	headgate_responses_lose(responses);
 #pragma clang loop unroll(full)
 	for (i = 0; i < HEADGATE_RESPONSES_CALLS; i++)
-		(void)headgate_call_ends(responses, headgate_responses_lost(responses), 0);
-	return responses->given_up;
+		headgate_call_ends(responses, headgate_responses_lost(responses), 0);
 }
 
 #endif /* HEADGATE_LIB_IN_FLIGHT_H */

@@ -4,10 +4,10 @@
  * holds in memory, times what it makes of them, so they can be bounded before memory is full.
  *
  * A connection that begins as HTTP/1.1 in plain text ends them with the first byte of its response,
- * every connection with its close. Of a unary call whose answer is seen they end with that, and are
- * counted call by call where its requests are read (http2.bpf.c). Elsewhere they end by age: see
- * HEADGATE_LIVE_GENERATIONS. Pure, as verdict.h is; the words that packets of one connection may
- * change on two CPUs at a time are only ever added to.
+ * every connection with its close. Where no response can be seen (TLS, HTTP/2) they end by age: see
+ * HEADGATE_LIVE_GENERATIONS. What comes of a call that is refused is taken back at once
+ * (http2.bpf.c). Pure, as verdict.h is; the words that packets of one connection may change on two
+ * CPUs at a time are only ever added to.
  */
 #ifndef HEADGATE_LIB_LIVE_H
 #define HEADGATE_LIB_LIVE_H
@@ -135,7 +135,7 @@ HEADGATE_INLINE void headgate_live_add(struct headgate_connection *connection,
 			connection->released_bytes = headgate_read(connection->received_bytes);
 		}
 		__sync_fetch_and_add(headgate_live_sum(state, generation), bytes);
-	} else if (connection->kind != HEADGATE_STREAM_HTTP2) {
+	} else {
 		__sync_fetch_and_add(&state->live_bytes, bytes);
 	}
 	__sync_fetch_and_add(&connection->received_bytes, bytes);
@@ -149,25 +149,10 @@ HEADGATE_INLINE void headgate_live_release(struct headgate_connection *connectio
 	const __u64 bytes = received - connection->released_bytes;
 
 	connection->released_bytes = received;
-	if (connection->kind == HEADGATE_STREAM_HTTP2)
-		return;
 	if (connection->kind != HEADGATE_STREAM_OTHER)
 		__sync_fetch_and_add(&state->live_bytes, -bytes);
 	else if (((generation - connection->generation) & 0xffff) <= 1) /* else aged already */
 		__sync_fetch_and_add(headgate_live_sum(state, connection->generation), -bytes);
-}
-
-/* Its calls are counted one by one from now on, or no more: then what comes ends by age. */
-HEADGATE_INLINE void headgate_live_by_calls(struct headgate_connection *connection, int by_calls)
-{
-	const __u16 kind = by_calls ? HEADGATE_STREAM_HTTP2 : HEADGATE_STREAM_OTHER;
-
-	if (connection->kind == kind || (connection->kind != HEADGATE_STREAM_HTTP2 &&
-					 connection->kind != HEADGATE_STREAM_OTHER))
-		return;
-	/* what came before in this generation has been counted otherwise, and is not taken back */
-	connection->released_bytes = headgate_read(connection->received_bytes);
-	connection->kind = kind;
 }
 
 /* A turn ends when the server sends after it has received. Keeps the largest there was. */
@@ -189,7 +174,7 @@ HEADGATE_INLINE void headgate_turn_ends(struct headgate_connection *connection,
 /* Did it carry one request? TLS takes up to two turns before it and its answer. */
 HEADGATE_INLINE int headgate_one_request(const struct headgate_connection *connection)
 {
-	return connection->turns <= (connection->kind == HEADGATE_STREAM_HTTP1 ? 1 : 3);
+	return connection->turns <= (connection->kind == HEADGATE_STREAM_OTHER ? 3 : 1);
 }
 
 /* 1 where `word` is not 0, without a branch (the compiler would make one of it). */

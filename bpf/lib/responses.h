@@ -31,21 +31,15 @@ enum headgate_responses_state {
 /* Heads of frames read in one packet; one that is cut takes a turn for each octet. */
 #define HEADGATE_RESPONSES_TURNS 192
 
-/* In place of the endpoint's slot: the call was refused. It is no request in flight, but what has
- * come of it is live until the server has answered it.
- */
-#define HEADGATE_CALL_REFUSED 0xffffffffU
-/* In `come`: it is one of a unary method, so what comes of it is live until it is answered. What a
- * stream of messages brings ends by age, as everything does whose answer is not seen.
- */
-#define HEADGATE_CALL_COUNTED 0x80000000U
+/* Streams that are remembered as refused: as many as a client sends in turn. */
+#define HEADGATE_RESPONSES_REFUSED 8U
 
 struct headgate_waiting_call {
 	__u64 begun_ns;
 	__u32 stream; /* 0: this place is free */
 	__u32 endpoint;
-	__u32 come;  /* octets of DATA so far; HEADGATE_CALL_COUNTED */
-	__u32 ended; /* the latest stream of this place that was answered */
+	__u32 ended; /* the highest stream of this place that is answered, followed or not */
+	__u32 reserved;
 };
 
 struct headgate_responses {
@@ -54,11 +48,12 @@ struct headgate_responses {
 	__u8 state;	/* enum headgate_responses_state */
 	__u8 lead;	/* first octet of the head */
 	__u8 have;	/* octets of the head that have come */
-	__u8 counted;	/* not 0: lib/http2.h's reader counts what comes on this connection */
-	__u64 given_up; /* octets of calls that have been given up, to end by age */
+	__u8 refused_next;
+	/* The latest streams whose request was refused with more of it to come; 0 = none. */
+	__u32 refused[HEADGATE_RESPONSES_REFUSED];
 	struct headgate_waiting_call calls[HEADGATE_RESPONSES_CALLS];
 };
-HEADGATE_ABI_SIZE(headgate_responses, 1560);
+HEADGATE_ABI_SIZE(headgate_responses, 1584);
 
 HEADGATE_OCTETS_INLINE struct headgate_waiting_call *
 headgate_responses_place(struct headgate_responses *responses, __u32 stream)
@@ -68,16 +63,15 @@ headgate_responses_place(struct headgate_responses *responses, __u32 stream)
 
 /* A request goes to the server. 1: its answer will be seen. */
 HEADGATE_OCTETS_INLINE int headgate_responses_begin(struct headgate_responses *responses,
-						    __u32 stream, __u32 endpoint, __u32 come,
-						    __u64 now_ns)
+						    __u32 stream, __u32 endpoint, __u64 now_ns)
 {
 	struct headgate_waiting_call *call = headgate_responses_place(responses, stream);
 
-	if (responses->state != HEADGATE_RESPONSES_READ || call->stream || call->ended == stream)
+	/* A server may answer before the request has come that far. */
+	if (responses->state != HEADGATE_RESPONSES_READ || call->stream || stream <= call->ended)
 		return 0;
 	call->stream = stream;
 	call->endpoint = endpoint;
-	call->come = come;
 	call->begun_ns = now_ns;
 	return 1;
 }
@@ -88,36 +82,30 @@ HEADGATE_OCTETS_INLINE int headgate_responses_end(struct headgate_responses *res
 {
 	struct headgate_waiting_call *call = headgate_responses_place(responses, stream);
 
-	if (call->stream && call->stream != stream)
-		return 0;
-	call->ended = stream;
-	if (!call->stream)
+	if (stream > call->ended)
+		call->ended = stream;
+	if (!stream || call->stream != stream)
 		return 0;
 	*out = *call;
 	call->stream = 0;
-	call->come = 0;
 	return 1;
 }
 
-enum headgate_come {
-	HEADGATE_COME_BY_AGE = 0,  /* whose it is, is not known */
-	HEADGATE_COME_BY_CALL = 1, /* of a call that waits, and is counted with it */
-	HEADGATE_COME_TO_NONE = 2, /* of one that is answered: its server drops it */
-};
-
-/* More of a call has come. */
-HEADGATE_OCTETS_INLINE enum headgate_come
-headgate_responses_come(struct headgate_responses *responses, __u32 stream, __u32 bytes)
+HEADGATE_OCTETS_INLINE void headgate_responses_refuse(struct headgate_responses *responses,
+						      __u32 stream)
 {
-	struct headgate_waiting_call *call = headgate_responses_place(responses, stream);
+	responses->refused[responses->refused_next & (HEADGATE_RESPONSES_REFUSED - 1)] = stream;
+	responses->refused_next++;
+}
 
-	if (call->ended == stream)
-		return HEADGATE_COME_TO_NONE;
-	if (call->stream != stream || !(call->come & HEADGATE_CALL_COUNTED) ||
-	    call->come + bytes < call->come)
-		return HEADGATE_COME_BY_AGE;
-	call->come += bytes;
-	return HEADGATE_COME_BY_CALL;
+HEADGATE_OCTETS_INLINE int headgate_responses_refused(const struct headgate_responses *responses,
+						      __u32 stream)
+{
+	__u32 found = 0, i;
+
+	for (i = 0; i < HEADGATE_RESPONSES_REFUSED; i++)
+		found |= responses->refused[i] == stream;
+	return (int)found;
 }
 
 /* Nothing is read any more: headgate_responses_lost() gives the calls that wait. */
@@ -135,7 +123,6 @@ HEADGATE_OCTETS_INLINE __u32 headgate_responses_lost(struct headgate_responses *
 	responses->have = (__u8)(place + 1);
 	if (responses->have == HEADGATE_RESPONSES_CALLS)
 		responses->state = HEADGATE_RESPONSES_OVER;
-	responses->given_up += responses->calls[place].come & ~HEADGATE_CALL_COUNTED;
 	return responses->calls[place].stream;
 }
 

@@ -207,7 +207,7 @@ struct headgate_target_state {
 #endif
   __u32 reserved32;
   __u64 bucket_tat_ns;   /* theoretical arrival time of the CPU budget */
-  __u64 live_bytes;      /* received by open connections, not answered yet: HTTP/1.1, unary calls */
+  __u64 live_bytes;      /* received by open connections, not answered yet (HTTP/1.1) */
   __u64 in_flight;       /* live connections of the whole target */
   __u64 waiting_started; /* cumulative: distinct attempts deferred */
   __u64 waiting_settled; /* cumulative: of those admitted or reset later */
@@ -409,7 +409,6 @@ enum headgate_stream_kind {
   HEADGATE_STREAM_UNKNOWN = 0, /* no payload yet */
   HEADGATE_STREAM_HTTP1 = 1,   /* began with a method of HTTP/1.1 in plain text */
   HEADGATE_STREAM_OTHER = 2,   /* its responses cannot be seen */
-  HEADGATE_STREAM_HTTP2 = 3,   /* its requests and their ends are: the reader of requests counts */
 };
 
 struct headgate_connection {

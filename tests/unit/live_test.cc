@@ -153,25 +153,6 @@ RC_GTEST_PROP(Live, BooksAreBalancedHoweverConnectionsGo, ()) {
   RC_ASSERT(live_bytes(state, base) == 0U);
 }
 
-TEST(Live, WhereCallsAreCountedNothingIsCountedOrTakenBackByTheConnection) {
-  headgate_target_state state{};
-  headgate_connection connection{};
-  connection.kind = HEADGATE_STREAM_OTHER;
-  headgate_live_add(&connection, &state, 7, 1000);
-  headgate_live_by_calls(&connection, 1);
-  headgate_live_add(&connection, &state, 7, 300);
-  EXPECT_EQ(state.live_bytes, 0U);
-  EXPECT_EQ(state.live_aged[3], 1000U) << "ends by age";
-  headgate_live_by_calls(&connection, 0);
-  headgate_live_add(&connection, &state, 7, 50);
-  EXPECT_EQ(state.live_aged[3], 1050U);
-  headgate_live_release(&connection, &state, 7);
-  EXPECT_EQ(state.live_aged[3], 1000U) << "300 were never in it";
-  connection.kind = HEADGATE_STREAM_HTTP1;
-  headgate_live_by_calls(&connection, 1);
-  EXPECT_EQ(connection.kind, HEADGATE_STREAM_HTTP1);
-}
-
 TEST(LiveAges, GenerationAndBytesOfAnyNumberGoThroughOneWord) {
   for (const std::int64_t bytes : {std::int64_t{0}, std::int64_t{1}, std::int64_t{-7},
                                    std::int64_t{1} << 46, -(std::int64_t{1} << 46)}) {

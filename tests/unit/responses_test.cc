@@ -113,44 +113,21 @@ TEST(Responses, OfWhatIsNotHttp2AreLostAtOnce) {
 
 TEST(Responses, CallsHavePlacesOfTheirOwnSixtyFourAtATime) {
   headgate_responses responses{};
-  EXPECT_FALSE(headgate_responses_begin(&responses, 1, 7, 50, 100))
-      << "the server has not spoken yet";
+  EXPECT_FALSE(headgate_responses_begin(&responses, 1, 7, 100)) << "the server has not spoken yet";
   responses.state = HEADGATE_RESPONSES_READ;
   for (std::uint32_t call = 0; call < HEADGATE_RESPONSES_CALLS; ++call) {
-    EXPECT_TRUE(headgate_responses_begin(&responses, 2 * call + 1, call, 50 + call, 100 + call));
+    EXPECT_TRUE(headgate_responses_begin(&responses, 2 * call + 1, call, 100 + call));
   }
   const std::uint32_t next = 2 * HEADGATE_RESPONSES_CALLS + 1;
-  EXPECT_FALSE(headgate_responses_begin(&responses, next, 7, 50, 200)) << "its place is taken";
+  EXPECT_FALSE(headgate_responses_begin(&responses, next, 7, 200)) << "its place is taken";
   headgate_waiting_call call{};
   EXPECT_FALSE(headgate_responses_end(&responses, next, &call)) << "so it is not followed";
   EXPECT_TRUE(headgate_responses_end(&responses, 9, &call));
   EXPECT_EQ(call.endpoint, 4U);
   EXPECT_EQ(call.begun_ns, 104U);
-  EXPECT_EQ(call.come, 54U);
   EXPECT_FALSE(headgate_responses_end(&responses, 9, &call)) << "once only";
   EXPECT_FALSE(headgate_responses_end(&responses, 0, &call)) << "the connection is no stream";
-  EXPECT_TRUE(headgate_responses_begin(&responses, 9 + 2 * HEADGATE_RESPONSES_CALLS, 7, 50, 300));
-}
-
-TEST(Responses, WhatComesOfACallIsCountedUntilItEnds) {
-  headgate_responses responses{};
-  responses.state = HEADGATE_RESPONSES_READ;
-  headgate_waiting_call call{};
-  EXPECT_EQ(headgate_responses_come(&responses, 3, 10), HEADGATE_COME_BY_AGE) << "not begun";
-  ASSERT_TRUE(headgate_responses_begin(&responses, 3, 7, HEADGATE_CALL_COUNTED | 5, 100));
-  EXPECT_EQ(headgate_responses_come(&responses, 3, 10), HEADGATE_COME_BY_CALL);
-  EXPECT_EQ(headgate_responses_come(&responses, 3 + 2 * HEADGATE_RESPONSES_CALLS, 10),
-            HEADGATE_COME_BY_AGE);
-  ASSERT_TRUE(headgate_responses_begin(&responses, 5, 7, 0, 100));
-  EXPECT_EQ(headgate_responses_come(&responses, 5, 10), HEADGATE_COME_BY_AGE)
-      << "a stream of messages";
-  ASSERT_TRUE(headgate_responses_end(&responses, 3, &call));
-  EXPECT_EQ(call.come, HEADGATE_CALL_COUNTED | 15);
-  EXPECT_EQ(headgate_responses_come(&responses, 3, 10), HEADGATE_COME_TO_NONE) << "it has ended";
-  ASSERT_TRUE(headgate_responses_begin(&responses, 131, 7, HEADGATE_CALL_COUNTED, 100));
-  EXPECT_EQ(headgate_responses_come(&responses, 131, 0x7fffffff), HEADGATE_COME_BY_CALL);
-  EXPECT_EQ(headgate_responses_come(&responses, 131, 1), HEADGATE_COME_BY_AGE)
-      << "the number is full";
+  EXPECT_TRUE(headgate_responses_begin(&responses, 9 + 2 * HEADGATE_RESPONSES_CALLS, 7, 300));
 }
 
 /// A server may answer before it has been sent anything but the head.
@@ -158,21 +135,25 @@ TEST(Responses, WhatWasAnsweredBeforeItBeganIsNotFollowed) {
   headgate_responses responses{};
   responses.state = HEADGATE_RESPONSES_READ;
   headgate_waiting_call call{};
+  const std::uint32_t next = 7 + 2 * HEADGATE_RESPONSES_CALLS;
   EXPECT_FALSE(headgate_responses_end(&responses, 7, &call));
-  EXPECT_FALSE(headgate_responses_begin(&responses, 7, 1, 0, 100));
-  EXPECT_TRUE(headgate_responses_begin(&responses, 7 + 2 * HEADGATE_RESPONSES_CALLS, 1, 0, 100));
+  EXPECT_FALSE(headgate_responses_begin(&responses, 7, 1, 100));
+  ASSERT_TRUE(headgate_responses_begin(&responses, next, 1, 100));
+  EXPECT_FALSE(headgate_responses_end(&responses, next + 2 * HEADGATE_RESPONSES_CALLS, &call))
+      << "its place is taken";
+  ASSERT_TRUE(headgate_responses_end(&responses, next, &call));
+  EXPECT_FALSE(headgate_responses_begin(&responses, next + 2 * HEADGATE_RESPONSES_CALLS, 1, 100));
 }
 
-TEST(Responses, WhatIsGivenUpIsHandedOn) {
+TEST(Responses, TheLatestRefusedStreamsAreKnown) {
   headgate_responses responses{};
-  responses.state = HEADGATE_RESPONSES_READ;
-  ASSERT_TRUE(headgate_responses_begin(&responses, 1, 7, HEADGATE_CALL_COUNTED | 500, 100));
-  ASSERT_TRUE(headgate_responses_begin(&responses, 3, 7, HEADGATE_CALL_COUNTED | 70, 100));
-  headgate_responses_lose(&responses);
-  while (responses.state != HEADGATE_RESPONSES_OVER) {
-    (void)headgate_responses_lost(&responses);
+  for (std::uint32_t stream = 1; stream < 601; stream += 2) {
+    EXPECT_FALSE(headgate_responses_refused(&responses, stream));
+    headgate_responses_refuse(&responses, stream);
+    for (std::uint32_t i = 0; i < HEADGATE_RESPONSES_REFUSED && 2 * i < stream; ++i) {
+      EXPECT_TRUE(headgate_responses_refused(&responses, stream - 2 * i)) << i;
+    }
   }
-  EXPECT_EQ(responses.given_up, 570U);
 }
 
 }  // namespace
