@@ -213,7 +213,7 @@ TEST_F(Restart, ReleasedGateIsGoneAtOnce) {
 }
 
 /// The link of a dead namespace stays pinned and hangs on nothing.
-TEST_F(Restart, LinkOfADeadNamespaceIsCollected) {
+TEST_F(Restart, B12_LinkOfADeadNamespaceIsCollected) {
   GateLab gates;
   const lab::Namespace alive;
   gates.hold(alive);
