@@ -157,7 +157,7 @@ static __always_inline void headgate_http2_judge(struct headgate_http2_env *env,
 					 0)) {
 			struct headgate_responses *responses = headgate_http2_responses(env);
 
-			if (responses) { /* else its live bytes are not counted by age */
+			if (responses) { /* else its close takes them back: sock_ops.bpf.c */
 				h->dropped = h->frame_left != 0;
 				headgate_responses_refuse(responses, judged->stream);
 			}

@@ -208,7 +208,6 @@ HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *
 	h->lead = 0;
 	h->have = 0;
 	h->head = 0;
-	h->dropped = 0;
 	h->state = HEADGATE_HTTP2_REST;
 	if (type == HEADGATE_HTTP2_DATA) {
 		h->state = HEADGATE_HTTP2_PREFIX;

@@ -21,9 +21,7 @@ struct headgate_http2_env {
 	int (*take)(void *user, __u32 stream, struct headgate_call *call);
 	void (*judge)(void *user, const struct headgate_http2 *h,
 		      const struct headgate_http2_judged *judged);
-	/* NULL: nobody asks */
-	void (*gone)(void *user, __u32 stream);
-	void (*more)(void *user, struct headgate_http2 *h);
+	void (*gone)(void *user, __u32 stream); /* NULL: nobody asks */
 };
 
 static inline void headgate_http2_find(struct headgate_http2_env *env, struct headgate_http2 *h,
@@ -57,8 +55,8 @@ static inline void headgate_http2_judge(struct headgate_http2_env *env, struct h
 
 static inline void headgate_http2_more(struct headgate_http2_env *env, struct headgate_http2 *h)
 {
-	if (env->more)
-		env->more(env->user, h);
+	(void)env;
+	(void)h; /* of live bytes nothing is known here */
 }
 
 static inline void headgate_http2_gone(struct headgate_http2_env *env, __u32 stream)

@@ -43,33 +43,27 @@ Promises promises_of(Traffic traffic, const Protection& protection) {
   if (protection.strategy != "adaptive") {
     return out;
   }
+  out = {.served_soon = true,
+         .overload_p99_s = 0.1,
+         .cost_p99_s = 0.3,
+         .calm_refused = 0.02,
+         .calm_settled = true};
   switch (traffic) {
     case Traffic::kConnections:
-      return {.served_share = 0.90,
-              .served_soon = true,
-              .overload_p99_s = 0.1,
-              .cost_p99_s = 0.3,
-              .calm_refused = 0.02,
-              .calm_settled = true,
-              .surge = kSurge};
+      out.served_share = 0.90;
+      out.surge = kSurge;
+      break;
     case Traffic::kKeepAlive:
-      return {.served_share = 0.80,
-              .served_soon = true,
-              .overload_p99_s = 0.1,
-              .cost_p99_s = 0.3,
-              .calm_refused = 0.02,
-              .calm_settled = true,
-              .critical = true};
+      out.served_share = 0.80;
+      out.critical = true;
+      break;
     case Traffic::kGrpc:
       // A refused call costs the server a part of what a served one costs, so at ten times the
       // capacity refusing takes all of it: see README.md.
-      return {.served_share = 0.40,
-              .served_up_to = 5,
-              .served_soon = true,
-              .overload_p99_s = 0.5,
-              .cost_p99_s = 0.5,
-              .calm_refused = 0.02,
-              .calm_settled = true};
+      out.served_share = 0.40;
+      out.served_up_to = 5;
+      out.overload_p99_s = out.cost_p99_s = 0.5;
+      break;
   }
   return out;
 }

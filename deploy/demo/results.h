@@ -140,8 +140,8 @@ struct Calibration {
 ///   the offered rate afterwards.
 /// * `adaptive` on connections that are kept: at least 80 % served, p99 and calm as before; of the
 ///   critical class at least 99 % served under overload, 85 % where the others become dear.
-/// * `adaptive`, gRPC: p99 below 500 ms, calm as before; no share, because a refused call costs the
-///   server something, too.
+/// * `adaptive`, gRPC: at least 40 % served at x3 (at x10 refusing takes all of the CPU, and no
+///   share is promised), p99 below 500 ms, calm as before.
 /// * Any other: at least 75 % of capacity served, p99 below 1.5 s (nothing of it where clients wait
 ///   to be let in: `auto`, `defer`), at most 9 % refused while calm.
 /// All: back within 3 s (10 s after requests of 2 MB, which must not take all of the memory), no

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <ostream>
@@ -298,8 +297,7 @@ class RuncContainer {
                                 (bundle_ / "state").string(), arguments, ::getpid(), log.string())
                         .c_str());
     if (status != 0) {
-      std::ifstream in(log);
-      problem_ = "runc " + arguments + ": " + std::string(std::istreambuf_iterator<char>(in), {});
+      problem_ = "runc " + arguments + ": " + read_text(log);
     }
   }
   /// Directories from the bottom up; what is in use stays.

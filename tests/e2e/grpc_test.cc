@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/e2e/agent_process.h"
+#include "tests/support/busy.h"
 #include "tests/support/child.h"
 #include "tests/support/net_lab.h"
 
@@ -99,6 +100,7 @@ class GrpcUnderLoad : public ::testing::Test {
 TEST_F(GrpcUnderLoad, TheCriticalMethodIsServedWhileTheSheddableOneIsExhausted) {
   SCOPED_TRACE(fmt::format("a call costs {:.1f} ms of CPU", call_cost_ms_));
   const int logs_pause_ms = pause_ms(2, 0.33);
+  lab::Canary canary;
   Statuses calm = call(kLogs, 80, 2, logs_pause_ms);
   Statuses traces;
   std::thread flood([&] { traces = call(kTraces, 2400, 24, pause_ms(24, 3)); });
@@ -110,10 +112,16 @@ TEST_F(GrpcUnderLoad, TheCriticalMethodIsServedWhileTheSheddableOneIsExhausted) 
                            agent_.target("otel").dump(1)));
   EXPECT_EQ(logs["OK"] + logs["ResourceExhausted"], 120) << "another status";
   EXPECT_EQ(traces["OK"] + traces["ResourceExhausted"], 2400) << "another status";
-  std::cout << fmt::format("served: {} of 80 logs in calm, {} of 120 logs and {} of 2400 traces\n",
-                           calm["OK"], logs["OK"], traces["OK"]);
-  // All of them, where nobody else takes the CPU away. The order holds always.
+  const double late_ms = canary.late_ms();
+  std::cout << fmt::format(
+      "served: {} of 80 logs in calm, {} of 120 logs and {} of 2400 traces; {:.2f} ms late\n",
+      calm["OK"], logs["OK"], traces["OK"], late_ms);
   EXPECT_EQ(calm["OK"] + calm["ResourceExhausted"], 80) << "another status";
+  if (!lab::machine_is_busy() && late_ms < lab::kLate_ms) {
+    EXPECT_EQ(calm["OK"], 80);
+    EXPECT_GE(logs["OK"], 118);
+  }
+  // Where others take the CPU away, what is left does for a part of them. The order holds always.
   EXPECT_GE(calm["OK"], 72);
   EXPECT_GE(logs["OK"], 84);
   EXPECT_GT(logs["OK"] * 2400, 3 * traces["OK"] * 120);

@@ -32,6 +32,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/e2e/agent_process.h"
+#include "tests/support/busy.h"
 #include "tests/support/net_lab.h"
 #include "tests/support/nginx.h"
 
@@ -403,6 +404,7 @@ TEST(RequestsUnderLoad, TheCriticalRouteIsServedWhileTheSheddableOneIsRefused) {
   for (Load* load : {&vital, &batch}) {
     load->served = load->refused = load->lost = 0;
   }
+  lab::Canary canary;
   std::this_thread::sleep_for(std::chrono::seconds(10));
   const int vital_served = vital.served, vital_refused = vital.refused, vital_lost = vital.lost;
   const int batch_served = batch.served, batch_refused = batch.refused;
@@ -422,9 +424,14 @@ TEST(RequestsUnderLoad, TheCriticalRouteIsServedWhileTheSheddableOneIsRefused) {
   const auto share = [](int served, int refused) {
     return static_cast<double>(served) / std::max(1, served + refused);
   };
-  std::cout << fmt::format("served: {:.3f} of vital, {:.3f} of batch\n",
-                           share(vital_served, vital_refused), share(batch_served, batch_refused));
-  // All of them, where nobody else takes the CPU away. The order holds always.
+  const double late_ms = canary.late_ms();
+  std::cout << fmt::format("served: {:.3f} of vital, {:.3f} of batch; {:.2f} ms late\n",
+                           share(vital_served, vital_refused), share(batch_served, batch_refused),
+                           late_ms);
+  if (!lab::machine_is_busy() && late_ms < lab::kLate_ms) {
+    EXPECT_LE(vital_refused, vital_served / 20);
+  }
+  // Where others take the CPU away, what is left does for a part of them. The order holds always.
   EXPECT_GE(share(vital_served, vital_refused), 0.7);
   EXPECT_GT(share(vital_served, vital_refused), 5 * share(batch_served, batch_refused));
   EXPECT_GT(batch_refused, batch_served) << "the server is out of CPU";
