@@ -631,11 +631,11 @@ Result<> KernelMaps::set_exempt(std::uint32_t target, const std::vector<ExemptSo
 
 namespace {
 
-/// Deletes the entries of `port` that are not in `keep`.
+/// The entries of `port` that are not in `keep`.
 template <class Key>
-void prune(int map_fd, std::uint32_t port,
-           const std::vector<std::pair<Key, headgate_route>>& keep) {
-  std::vector<Key> doomed;
+std::vector<Key> others(int map_fd, std::uint32_t port,
+                        const std::vector<std::pair<Key, headgate_route>>& keep) {
+  std::vector<Key> out;
   Key key{};
   Key next{};
   for (int rc = ::bpf_map_get_next_key(map_fd, nullptr, &next); rc == 0;
@@ -644,13 +644,34 @@ void prune(int map_fd, std::uint32_t port,
       return std::memcmp(&entry.first, &next, sizeof(next)) == 0;
     });
     if (next.port == port && !kept) {
-      doomed.push_back(next);
+      out.push_back(next);
     }
     key = next;
   }
-  for (const Key& one : doomed) {
+  return out;
+}
+
+/// Deletes them.
+template <class Key>
+void prune(int map_fd, std::uint32_t port,
+           const std::vector<std::pair<Key, headgate_route>>& keep) {
+  for (const Key& one : others(map_fd, port, keep)) {
     (void)::bpf_map_delete_elem(map_fd, &one);
   }
+}
+
+/// Are the entries of `port` exactly these already?
+template <class Key>
+bool has_exactly(int map_fd, std::uint32_t port,
+                 const std::vector<std::pair<Key, headgate_route>>& wanted) {
+  return std::all_of(wanted.begin(), wanted.end(),
+                     [&](const auto& entry) {
+                       headgate_route there{};
+                       return ::bpf_map_lookup_elem(map_fd, &entry.first, &there) == 0 &&
+                              there.endpoint == entry.second.endpoint &&
+                              there.flags == entry.second.flags;
+                     }) &&
+         others(map_fd, port, wanted).empty();
 }
 
 }  // namespace
@@ -662,6 +683,16 @@ Result<> KernelMaps::set_requests(std::uint32_t port, const headgate_request_por
   }
   const int paths_fd = fd("headgate_routes");
   const int methods_fd = fd("headgate_methods");
+  headgate_request_port written = rules;
+  headgate_request_port before{};
+  if (::bpf_map_lookup_elem(fd("headgate_request_ports"), &port, &before) == 0) {
+    if (has_exactly(paths_fd, port, routes.paths) &&
+        has_exactly(methods_fd, port, routes.methods)) {
+      written.generation = before.generation;
+    } else if (static_cast<__u8>(written.generation) == static_cast<__u8>(before.generation)) {
+      ++written.generation;  // the kernel compares this octet only
+    }
+  }
   for (const auto& [key, route] : routes.paths) {
     if (!update(paths_fd, &key, &route)) {
       return sys_fail(errno, "write headgate_routes");
@@ -674,7 +705,7 @@ Result<> KernelMaps::set_requests(std::uint32_t port, const headgate_request_por
   }
   prune(paths_fd, port, routes.paths);
   prune(methods_fd, port, routes.methods);
-  if (!update(fd("headgate_request_ports"), &port, &rules)) {
+  if (!update(fd("headgate_request_ports"), &port, &written)) {
     return sys_fail(errno, "write headgate_request_ports");
   }
   return {};

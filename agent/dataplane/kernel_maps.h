@@ -127,7 +127,9 @@ class KernelMaps {
   [[nodiscard]] Result<> set_exempt(std::uint32_t target, const std::vector<ExemptSource>& sources);
 
   // -- requests on live connections, by the slot of their port
-  /// Makes the routes of the port exactly these, then has its requests looked at.
+  /// Makes the routes of the port exactly these, then has its requests looked at. Where they are
+  /// exactly these already, after a reload or a restart, the generation stays what it is, whatever
+  /// `rules` says: connections of HTTP/2 live long, and calls on those of before can be refused.
   [[nodiscard]] Result<> set_requests(std::uint32_t port, const headgate_request_port& rules,
                                       const RequestRoutes& routes);
   /// Nothing is looked at any more on that port.

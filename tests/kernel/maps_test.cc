@@ -374,6 +374,43 @@ TEST_F(Maps, ALongestPathEndsAtABorderOfSegments) {
   EXPECT_EQ(::bpf_map_lookup_elem(maps->fd("headgate_routes"), &other, &route), 0);
 }
 
+/// What the kernel compares of port 9.
+std::uint32_t generation_of(const KernelMaps& maps) {
+  const std::uint32_t port = 9;
+  headgate_request_port rules{};
+  EXPECT_EQ(::bpf_map_lookup_elem(maps.fd("headgate_request_ports"), &port, &rules), 0);
+  return rules.generation & 0xffU;
+}
+
+/// E10: after each reload every call on a live connection was let through, because its path had
+/// been looked up under another generation.
+TEST_F(Maps, AGenerationEndsWithTheRoutesAndNotWithAReload) {
+  const auto maps = open();
+  const auto set = [&](std::uint32_t generation, const RequestRoutes& routes,
+                       std::uint32_t flags = 0) {
+    headgate_request_port rules{};
+    rules.generation = generation;
+    rules.flags = flags;
+    ASSERT_TRUE(maps->set_requests(9, rules, routes));
+  };
+  headgate_method_key method{};
+  method.port = 9;
+  method.bytes = 4;
+  const RequestRoutes routes{{{route_key(9, "/a"), {1, 0}}}, {{method, {2, 0}}}};
+  set(5, routes);
+  EXPECT_EQ(generation_of(*maps), 5U);
+  set(6, routes, HEADGATE_REQUESTS_REFUSE);
+  EXPECT_EQ(generation_of(*maps), 5U) << "a reload, or observe to enforce";
+  set(7, {routes.paths, {{method, {2, HEADGATE_ROUTE_UNARY}}}});
+  EXPECT_EQ(generation_of(*maps), 7U) << "a method is another";
+  set(8, {routes.paths, {}});
+  EXPECT_EQ(generation_of(*maps), 8U) << "a method is gone";
+  set(9, {{{route_key(9, "/a"), {1, 0}}, {route_key(9, "/b"), {1, 0}}}, {}});
+  EXPECT_EQ(generation_of(*maps), 9U) << "a path is new";
+  set(9 + 256, {{{route_key(9, "/a"), {3, 0}}, {route_key(9, "/b"), {1, 0}}}, {}});
+  EXPECT_EQ(generation_of(*maps), 10U) << "a path leads elsewhere, and the octet must differ";
+}
+
 TEST_F(Maps, RequestsEndWithTheirPort) {
   auto maps = open();
   const auto target = maps->claim_target(1, 100, 1, kNow, kQuarantine);
