@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// A small OpenTelemetry Collector for the demo: what an OTLP gateway with memory_limiter needs and
-// no more. All modules are of one release (core v0.161.0 / v1.67.0, contrib v0.161.0).
+// A small OpenTelemetry Collector for the demo and for tests/senders: what an OTLP gateway with
+// memory_limiter needs, the two exporters of OTLP, and no more. All modules are of one release (core v0.161.0 / v1.67.0, contrib v0.161.0).
 package main
 
 import (
@@ -13,6 +13,8 @@ import (
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/debugexporter"
+	"go.opentelemetry.io/collector/exporter/otlpexporter"
+	"go.opentelemetry.io/collector/exporter/otlphttpexporter"
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/processor"
 	"go.opentelemetry.io/collector/processor/batchprocessor"
@@ -36,7 +38,9 @@ func factories() (otelcol.Factories, error) {
 		transformprocessor.NewFactory()); err != nil {
 		return f, err
 	}
-	f.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](debugexporter.NewFactory())
+	// The demo has no other collector to send to; tests/senders refuses these two.
+	f.Exporters, err = otelcol.MakeFactoryMap[exporter.Factory](debugexporter.NewFactory(),
+		otlpexporter.NewFactory(), otlphttpexporter.NewFactory())
 	return f, err
 }
 
