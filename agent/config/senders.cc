@@ -9,7 +9,7 @@ namespace headgate {
 namespace {
 
 /// What a sender meets.
-enum class Cause { kReset, kLongWait, kHttp429, kGrpcExhausted, kDatagram };
+enum class Cause { kReset, kLongWait, kHttpStatus, kHttp429, kGrpcExhausted, kDatagram };
 
 struct Row {
   Cause cause;
@@ -17,6 +17,10 @@ struct Row {
   bool grpc;  ///< speaks gRPC
   SenderWarning warning;
 };
+
+constexpr std::string_view kPythonGivesUp =
+    "can lose a batch when all of its tries within 10 s are refused: it waits 1, 2 and 4 s, and "
+    "begins no wait that would end later";
 
 constexpr std::array kRows{
     Row{Cause::kReset,
@@ -40,15 +44,12 @@ constexpr std::array kRows{
          "OTEL_BSP_EXPORT_TIMEOUT=60000"}},
     Row{Cause::kReset,
         true,
-        false,
-        {"Python SDK, OTLP/HTTP",
-         "can lose a batch when connects are reset for longer than its "
-         "time-out of 10 s",
-         "use refuse: defer, or give the sender timeout=60"}},
+        true,
+        {"Python SDK", kPythonGivesUp, "use refuse: defer, or give the sender timeout=60"}},
     Row{Cause::kReset,
         true,
-        false,
-        {"Java SDK, OTLP/HTTP",
+        true,
+        {"Java SDK",
          "can lose a batch when connects are reset for longer than its "
          "time-out of 10 s",
          "use refuse: defer, or give the sender a RetryPolicy with setRetryExceptionPredicate(e -> "
@@ -63,6 +64,13 @@ constexpr std::array kRows{
         true,
         {"every SDK", "gives up a connect after 10 s and can lose the batch",
          "use a deadline of at most 8s"}},
+    Row{Cause::kHttpStatus,
+        true,
+        false,
+        {"Python SDK, OTLP/HTTP",
+         "can lose a batch when all of its tries within 10 s are refused: it waits as Retry-After "
+         "says, and begins no wait that would end later",
+         "give the sender timeout=60"}},
     Row{Cause::kHttp429,
         true,
         false,
@@ -74,6 +82,11 @@ constexpr std::array kRows{
         {"Collector, Go SDK and JS SDK, OTLP/gRPC",
          "drop the batch: RESOURCE_EXHAUSTED without RetryInfo is a permanent error to them",
          "use refuse: defer"}},
+    Row{Cause::kGrpcExhausted,
+        false,
+        true,
+        {"Python SDK, OTLP/gRPC", kPythonGivesUp,
+         "use refuse: defer, or give the sender timeout=60"}},
     Row{Cause::kDatagram,
         false,
         false,
@@ -91,6 +104,8 @@ bool causes(Cause cause, Protocol protocol, const RefuseConfig& refuse) {
       return !udp && (refuse.form == RefuseForm::kDrop ||
                       (refuse.form == RefuseForm::kDefer &&
                        refuse.defer_deadline > std::chrono::seconds(8)));
+    case Cause::kHttpStatus:
+      return !udp && (refuse.form == RefuseForm::kHttp429 || refuse.form == RefuseForm::kHttp503);
     case Cause::kHttp429: return !udp && refuse.form == RefuseForm::kHttp429;
     case Cause::kGrpcExhausted: return !udp && refuse.form == RefuseForm::kGrpcExhausted;
     case Cause::kDatagram: return udp;

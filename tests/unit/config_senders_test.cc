@@ -43,8 +43,15 @@ TEST(ConfigSenders, ADeferOfUpTo8SecondsLosesWithNobody) {
   }
 }
 
-TEST(ConfigSenders, Http503IsSafeAnd429IsNotForRemoteWrite) {
-  EXPECT_EQ(senders(Protocol::kHttp, RefuseForm::kHttp503), "");
+TEST(ConfigSenders, APythonSenderGivesUpWhateverRefusesIt) {
+  EXPECT_THAT(senders(Protocol::kGrpc, RefuseForm::kReset), HasSubstr("Python SDK: can lose"));
+  EXPECT_THAT(senders(Protocol::kHttp, RefuseForm::kReset), HasSubstr("Python SDK: can lose"));
+  EXPECT_THAT(senders(Protocol::kHttp, RefuseForm::kHttp503), HasSubstr("Python SDK, OTLP/HTTP"));
+  EXPECT_THAT(senders(Protocol::kHttp, RefuseForm::kHttp429), HasSubstr("Python SDK, OTLP/HTTP"));
+}
+
+TEST(ConfigSenders, Http503IsSafeForRemoteWriteAnd429IsNot) {
+  EXPECT_THAT(senders(Protocol::kHttp, RefuseForm::kHttp503), Not(HasSubstr("Prometheus")));
   EXPECT_THAT(senders(Protocol::kHttp, RefuseForm::kHttp429), HasSubstr("Prometheus remote write"));
 }
 
