@@ -56,7 +56,9 @@ constexpr unsigned kWindowsForBucket = 10;
 constexpr unsigned kInformedWindowsForBucket = 5;
 constexpr double kLeastRateShare = 0.03;
 constexpr double kLeastDepthRequests = 3;
+constexpr double kLeastClassRequests = 1.6;
 constexpr double kCalmDepthRequests = 14;
+constexpr double kCalmDearest = 4;
 constexpr double kCalmDepth_s = 0.1;
 constexpr double kAloneRate = 1.05;
 constexpr double kBelowSaturation = 0.01;
@@ -70,6 +72,9 @@ constexpr double kWaitingMost = 20'000;
 constexpr double kDemandMost = 1e6;  ///< of the capacity
 constexpr double kLeastCores = 1e-3;
 constexpr double kMostCores = 1e5;
+/// So long, while it has let in at least this share of the work, a lower class alone is searched.
+constexpr double kLowerFirst_s = 2;
+constexpr double kCouldBe = 0.15;
 constexpr double kGuardLeast = 16;
 constexpr double kGuardMemory_s = 5;
 
@@ -106,11 +111,14 @@ class Adaptive final : public Strategy {
   void write_connections(Decision& out) const;
   void write_state(Decision& out) const;
 
+  void spare_higher_classes(const StrategyInput& in);
   [[nodiscard]] double search_factor() const;
-  /// Cost of a request of endpoint i of the size that is usual there, before the factor.
-  [[nodiscard]] double unit(std::size_t i) const {
-    return cost_.per_request(i) + cost_.per_kb(i) * arrivals_.kb(i);
+  /// Of endpoint i: 1 where a lower class is searched first.
+  [[nodiscard]] double search_factor(std::size_t i) const {
+    return spared_[i] ? 1 : search_factor();
   }
+  /// Cost of a request of endpoint i of the size that is usual there, before the factor.
+  [[nodiscard]] double unit(std::size_t i) const { return cost_.unit(i, arrivals_.kb(i)); }
   [[nodiscard]] double mean_unit() const;
   [[nodiscard]] double in_flight_s() const;
   [[nodiscard]] double memory_share() const;
@@ -137,11 +145,14 @@ class Adaptive final : public Strategy {
   double predicted_s_ = 0, present_s_ = 0;  ///< work that came in, and on all that is there
   double backlog_s_ = 0, backlog_before_s_ = 0;
   bool told_by_completions_ = false;
+  double searching_s_ = 0;
+  std::vector<bool> spared_;
 
   // demand, budget, state
   std::vector<double> demand_, share_;
   std::vector<EndpointDecision> scratch_;
   double demand_s_ = 0;                     ///< search factor included
+  double dearest_s_ = 0;                    ///< of a request of what comes in
   double unit_s_ = 0, guarded_unit_s_ = 0;  ///< CPU-seconds a request; for the guard
   double total_ = 0, slow_ = 0;
   double budget_s_ = 0, rate_cores_ = 0;
@@ -167,6 +178,7 @@ void Adaptive::resize(std::size_t endpoints) {
   arrivals_.resize(endpoints);
   intake_.resize(endpoints);
   demand_.assign(endpoints, 0.0);
+  spared_.assign(endpoints, false);
   saved_.resize(endpoints);
   share_.assign(endpoints, 1.0);
   scratch_.assign(endpoints, EndpointDecision{});
@@ -251,6 +263,7 @@ void Adaptive::step(const StrategyInput& in) {
       return;
     }
     learn();  // 2, 3, 4
+    spare_higher_classes(in);
   }
   estimate_demand();    // 5
   set_budget();         // 6
@@ -323,7 +336,7 @@ double Adaptive::mean_unit() const {
 
 /// 2. The busy window; 3. an unsaturated interval closes it.
 void Adaptive::learn() {
-  cost_.add(intake_.admitted(), interval_);
+  cost_.add(intake_.admitted(), intake_.refused(), interval_);
   const bool saturated = saturation_.saturated();
   doubtful_intervals_ = saturation_.doubtful() && !saturated ? doubtful_intervals_ + 1 : 0;
   if (doubtful_intervals_ > 0 && doubtful_intervals_ <= kDoubtfulMost) {
@@ -376,11 +389,31 @@ double Adaptive::search_factor() const {
   return std::min(set_.search_max, std::pow(growth, search_ - 1.0) * (fine ? 1.0 : 1.6));
 }
 
+/// What the search cannot know is whose cost has risen. As long as a lower class has let in enough
+/// to be the one, it pays; after that all do. Else the search, which goes on until what is already
+/// in has been worked off, would refuse the critical class for what the sheddable one has brought.
+void Adaptive::spare_higher_classes(const StrategyInput& in) {
+  searching_s_ = search_ > 0 ? searching_s_ + interval_.length_s : 0;
+  std::fill(spared_.begin(), spared_.end(), false);
+  if (!set_.lower_first || search_ == 0 || searching_s_ > kLowerFirst_s) return;
+  double all = 0;
+  for (std::size_t i = 0; i < count_; ++i) all += cost_.work_of(i);
+  for (const Criticality lowest :
+       {Criticality::kSheddable, Criticality::kSheddablePlus, Criticality::kCritical}) {
+    double work = 0;
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (in.endpoints[i].criticality <= lowest) work += cost_.work_of(i);
+    }
+    if (work < kCouldBe * all) continue;
+    for (std::size_t i = 0; i < count_; ++i) spared_[i] = in.endpoints[i].criticality > lowest;
+    return;
+  }
+}
+
 /// 5. What the next interval will be offered, and what that costs.
 void Adaptive::estimate_demand() {
-  const double search = search_factor();
   double requests = 0;
-  total_ = demand_s_ = 0;
+  total_ = demand_s_ = dearest_s_ = 0;
   for (std::size_t i = 0; i < count_; ++i) {
     arrivals_.update(i, intake_.offered(i), intake_.offered_kb(i), intake_.sized(i),
                      interval_.length_s);
@@ -389,9 +422,11 @@ void Adaptive::estimate_demand() {
     }
     const double expected = arrivals_.per_second(i) * interval_.length_s;
     requests += expected;
-    demand_[i] = cost_.factor() * expected * unit(i);
+    const double each_s = cost_.factor() * unit(i);
+    demand_[i] = expected * each_s;
+    if (expected > 0) dearest_s_ = std::max(dearest_s_, each_s);
     total_ += demand_[i];
-    demand_[i] *= search;
+    demand_[i] *= search_factor(i);
     demand_s_ += demand_[i];
   }
   // The guard gets tight at once and wide slowly: a cost read too low for a moment must not lift
@@ -591,7 +626,7 @@ void Adaptive::write_state(Decision& out) const {
 /// 10. In seconds of bucket time: the kernel's bucket runs by the clock, at the rate of the tick.
 void Adaptive::write_bucket(const StrategyInput& in, std::size_t i, EndpointDecision& out) const {
   if (!(rate_cores_ > 0)) return;
-  const double factor = cost_.factor() * search_factor();
+  const double factor = cost_.factor() * search_factor(i);
   const double work = factor * unit(i);
   if (!(work > 0)) return;
   const double per_core_s = 1 / rate_cores_;
@@ -603,12 +638,18 @@ void Adaptive::write_bucket(const StrategyInput& in, std::size_t i, EndpointDeci
   }
   const double nominal = interval_.capacity_cores;
   double depth = std::max(set_.bucket_depth_s * nominal, kLeastDepthRequests * work);
-  if (set_.calm_bucket && !overloaded_) {
+  const bool calm = set_.calm_bucket && !overloaded_;
+  if (calm) {
     // Chance alone brings half a dozen requests at once at three quarters of the capacity; a bucket
     // of fewer would refuse a healthy target.
     depth = std::max(depth, std::min(kCalmDepthRequests * work, kCalmDepth_s * nominal));
   }
   if (count_ > 1) depth *= 0.4 + 0.2 * static_cast<double>(in.endpoints[i].criticality);
+  if (set_.class_depths) depth = std::max(depth, kLeastClassRequests * work);
+  if (calm && set_.class_depths) {
+    // All owe to one bucket: what a few dear ones of another class owe is no reason to refuse here.
+    depth = std::max(depth, std::min(kCalmDearest * dearest_s_, kCalmDepth_s * nominal));
+  }
   out.depth_s = depth * per_core_s;
 }
 
@@ -625,7 +666,7 @@ void Adaptive::stack_depths(const StrategyInput& in, std::span<EndpointDecision>
       if (in.endpoints[i].criticality != tier || !(out[i].depth_s > 0)) continue;
       out[i].depth_s += below_s;
       if (arrivals_.per_second(i) > 0) {
-        const double charge_s = cost_.factor() * search_factor() * unit(i) / rate_cores_;
+        const double charge_s = cost_.factor() * search_factor(i) * unit(i) / rate_cores_;
         most_s = std::max(most_s, out[i].depth_s + charge_s);
       }
     }
@@ -708,6 +749,7 @@ std::vector<Strategy::Threshold> Adaptive::internals() const {
                              {"esc", static_cast<double>(search_)},
                              {"E", search_factor()},
                              {"g", cost_.factor()},
+                             {"refusal", cost_.refusal_factor()},
                              {"base_cores", cost_.base_cores()},
                              {"Bhat_cpus", backlog_s_},
                              {"W_cores", budget_s_ * per_s},

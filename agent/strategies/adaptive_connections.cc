@@ -22,6 +22,7 @@ constexpr double kSurelyPending = 16;
 constexpr double kDoubt_s = 20;
 constexpr double kLongestDoubt_s = 320;
 constexpr double kSoonAgain_s = 60;
+constexpr double kUnseenWork_s = 10;
 constexpr double kKeptMemory_s = 3;
 constexpr double kKeptLeast = 4;
 
@@ -29,7 +30,7 @@ constexpr double kKeptLeast = 4;
 
 void Connections::count(const StrategyInput& in, double interval_s, bool calm) {
   any_counted_ = false;
-  all_counted_ = true;
+  unseen_work_s_ = std::max(0.0, unseen_work_s_ - interval_s);
   in_flight_ = 0;
   double closed = 0;
   for (const EndpointInput& endpoint : in.endpoints) {
@@ -39,10 +40,11 @@ void Connections::count(const StrategyInput& in, double interval_s, bool calm) {
       in_flight_ += std::min(static_cast<double>(activity.in_flight), kMost);
       closed += std::min(static_cast<double>(activity.closed), kMost);
     } else if (activity.offered > 0) {
-      all_counted_ = false;  // work that cannot be seen
+      unseen_work_s_ = kUnseenWork_s;
     }
   }
-  if (!any_counted_) all_counted_ = false;
+  // An interval in which none of it came in does not make visible what is still worked on.
+  all_counted_ = any_counted_ && unseen_work_s_ <= 0;
   if (!any_counted_ || !(interval_s > 0)) return;
   calm_s_ = calm ? calm_s_ + interval_s : 0;
   if (!calm || (in_flight_ <= 0 && closed <= 0)) return;

@@ -55,6 +55,7 @@ class Connections {
   const Settings* set_;
   bool any_counted_ = false;
   bool all_counted_ = false;
+  double unseen_work_s_ = 0;  ///< so long there may be work on requests that are not counted
   bool kept_ = false;
   bool credible_ = true;
   double in_flight_ = 0;

@@ -14,14 +14,24 @@ constexpr double kFactorMax = 200;
 constexpr double kInformative = 0.02;
 /// From this share on one window is enough to believe that the cost has jumped.
 constexpr double kTelling = 0.15;
-constexpr unsigned kWarmWindows = 3;
 /// A factor found under saturation keeps this much weight: the first closed window outweighs it.
 constexpr double kProvisionalWeight = 0.1;
+/// An endpoint has told what it costs by so much of the work of so many (kWarmWindows) windows.
+constexpr double kNoticed = 0.1;
+constexpr double kNewcomerChange = 4;    ///< cheaper at most, in one window
+constexpr double kNewcomerRequests = 4;  ///< of fewer, one that is not done yet is most of them
+constexpr double kNewcomerDearest = 4;   ///< times the dearest known one
+constexpr double kRefusalFactorMin = 0.02;
+constexpr double kRefusalFactorMax = 3;
+constexpr double kRefusalMemory_s = 10;
+constexpr double kRefusalVaries = 0.1;  ///< 0: always the same mix, 1: no two alike
+constexpr double kMixMemory_s = 5;
 constexpr double kRidge = 0.05;
 constexpr int kSweeps = 3;
 /// Of more costs each is corrected once a window: the next one goes on from there.
 constexpr std::size_t kManyCosts = 8;
 constexpr double kShortWindow_s = 0.2;
+constexpr double kCostLeast_s = 1e-7;
 constexpr double kCostMost_s = 1e5;
 constexpr double kBaseMemory_s = 60;
 constexpr double kRestoredWindows = 50;
@@ -39,7 +49,14 @@ void CostModel::resize(std::size_t endpoints) {
   moment_.assign(dims, 0.0);
   gradient_.assign(dims, 0.0);
   weight_.assign(dims, 0.0);
+  before_.assign(dims, 0.0);
+  mix_.assign(dims, 0.0);
   window_.assign(dims, 0.0);
+  window_refused_.assign(dims, 0.0);
+  seen_.assign(endpoints, 0);
+  seen_count_ = known_count_ = 0;
+  told_.assign(endpoints, 0);
+  usual_.assign(endpoints, 0.0);
   drop_window();
   started_ = restored_ = false;
 }
@@ -70,6 +87,8 @@ void CostModel::size_known(std::size_t i, double kb) {
   scatter(j, j) = scatter(i, i) * kb * kb;
   moment_[j] = moment_[i] * kb;
   window_[j] = window_[i] * kb;
+  window_refused_[j] = window_refused_[i] * kb;
+  mix_[j] = mix_[i] * kb;
 }
 
 double CostModel::work(std::span<const double> x) const {
@@ -78,18 +97,96 @@ double CostModel::work(std::span<const double> x) const {
   return sum;
 }
 
+double CostModel::work_of(std::size_t i) const {
+  return cost_[i] * window_[i] + cost_[count_ + i] * window_[count_ + i];
+}
+
+bool CostModel::newcomer(std::size_t i) const { return told_[i] < kWarmWindows; }
+
+/// Work that nobody expected, in a window with an endpoint that has hardly been seen before, is
+/// more likely of that one than of all: else the first second of a flood on a new route makes every
+/// other one dear, and the critical one is refused for it. Within reason: of what would make it
+/// many times as dear as the dearest known, the rest is everybody's.
+bool CostModel::explain_by_newcomers(double work_s) {
+  if (!set_.newcomers || known_count_ == count_) return false;
+  double known = 0, fresh = 0, requests = 0, dearest = 0;
+  for (std::size_t i = 0; i < count_; ++i) {
+    (newcomer(i) ? fresh : known) += work_of(i);
+    if (newcomer(i)) requests += window_[i];
+    dearest = std::max(dearest, usual_[i]);
+  }
+  if (!(dearest > 0) || !(fresh > 0)) return false;
+  double scale = (work_s / factor_ - known) / fresh;
+  if (scale > 1) {
+    scale = std::max(1.0, std::min(scale, kNewcomerDearest * dearest * requests / fresh));
+  } else if (fresh < kNoticed * (known + fresh) || requests < kNewcomerRequests) {
+    return false;
+  }
+  scale = std::max(scale, 1 / kNewcomerChange);
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (!newcomer(i)) continue;
+    cost_[i] = std::min(kCostMost_s, cost_[i] * scale);
+    cost_[count_ + i] = std::min(kCostMost_s, cost_[count_ + i] * scale);
+  }
+  // What has been completed was summed up at the old cost.
+  for (Completions& recent : completions_) recent.work_s = recent.model = 0;
+  return true;
+}
+
+/// What refusals cost beside what is let in: least squares in the two, forgetting; the mix of both
+/// varies from window to window. Where it has not, what was assumed stands.
+void CostModel::learn_refusals(double work_s) {
+  const double refused_model = any_refused_ ? work(window_refused_) : 0;
+  if (!(refused_model > 0)) return;
+  const double keep = std::exp(-window_s_ / kRefusalMemory_s);
+  const double y = work_s;
+  const double a = work(window_) - refused_model;
+  const double r = refused_model / refusal_factor_;
+  Mix& m = refusal_mix_;
+  m = {.aa = m.aa * keep + a * a,
+       .ar = m.ar * keep + a * r,
+       .rr = m.rr * keep + r * r,
+       .ay = m.ay * keep + a * y,
+       .ry = m.ry * keep + r * y};
+  const double determinant = m.aa * m.rr - m.ar * m.ar;
+  if (determinant < kRefusalVaries * m.aa * m.rr) return;
+  const double admitted = (m.ay * m.rr - m.ry * m.ar) / determinant;
+  const double refused = (m.ry * m.aa - m.ay * m.ar) / determinant;
+  if (!(admitted > 0)) return;
+  const double found = std::clamp(refused / admitted, kRefusalFactorMin, kRefusalFactorMax);
+  refusal_factor_ += std::min(1.0, window_s_) * (found - refusal_factor_);
+}
+
+bool CostModel::mostly_refused() const {
+  return any_refused_ && work(window_refused_) > 0.5 * work(window_);
+}
+
 double CostModel::sigma() const { return std::sqrt(sigma2_); }
 
-void CostModel::add(std::span<const double> admitted, const Interval& interval) {
+void CostModel::add(std::span<const double> admitted, std::span<const double> refused,
+                    const Interval& interval) {
   least_use_cores_ = std::min(least_use_cores_ * (1 + interval.length_s / 60),
                               interval.use * interval.capacity_cores);
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (seen_[i] != 0 || !(admitted[i] > 0)) continue;
+    cost_[i] = std::min(kCostMost_s, per_request(i));
+    cost_[count_ + i] = std::min(kCostMost_s, per_kb(i));
+    seen_[i] = 1;
+    ++seen_count_;
+  }
   for (std::size_t j = 0; j < 2 * count_; ++j) window_[j] += admitted[j];
+  for (std::size_t j = 0; j < 2 * count_; ++j) {
+    window_refused_[j] += refused[j];
+    any_refused_ |= refused[j] > 0;
+  }
   window_work_s_ += interval.work_s;
   window_s_ += interval.length_s;
 }
 
 void CostModel::drop_window() {
   std::fill(window_.begin(), window_.end(), 0.0);
+  std::fill(window_refused_.begin(), window_refused_.end(), 0.0);
+  any_refused_ = false;
   window_work_s_ = window_s_ = 0;
   for (Completions& recent : completions_) recent.work_s = recent.model = 0;
 }
@@ -97,11 +194,26 @@ void CostModel::drop_window() {
 void CostModel::close(std::span<const double> admitted, const Interval& interval, bool calm,
                       unsigned search, unsigned saturated_intervals) {
   const double capacity_s = interval.capacity_cores * window_s_;
+  const double work_s = std::max(0.0, window_work_s_ - base_cores_ * window_s_);
+  if (factor_ * work(window_) > kInformative * capacity_s) {
+    if (mostly_refused()) {
+      // It says nothing of what is let in: taken for evidence of that it halved the costs, let in
+      // four times too much, and so on.
+      learn_refusals(work_s);
+      drop_window();
+      return;
+    }
+    explain_by_newcomers(work_s);
+  }
   const double model = work(window_);
   const bool informative = factor_ * model > kInformative * capacity_s;
   const double before = factor_;
   if (informative) {
-    const double work_s = std::max(0.0, window_work_s_ - base_cores_ * window_s_);
+    learn_refusals(work_s);
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (newcomer(i) && work_of(i) >= kNoticed * model) known_count_ += ++told_[i] == kWarmWindows;
+      if (!newcomer(i) && window_[i] > 0) usual_[i] = work_of(i) / window_[i];
+    }
     // Linear, it cannot fall below -1, so once sigma is above 0.33 no fall of the cost is a
     // surprise any more; the logarithm treats half and double alike.
     const double ratio = work_s / model / factor_;
@@ -127,12 +239,17 @@ void CostModel::close(std::span<const double> admitted, const Interval& interval
   }
 
   const double factor_before_relative = factor_;
-  const double explained = model * factor_;
+  // What came in lately, or this window alone: one that has only cheap requests would have their
+  // new cost make all the others dearer.
+  const std::vector<double>& mix = steady() ? mix_ : window_;
+  const double mix_keep = std::exp(-window_s_ / kMixMemory_s);
+  for (std::size_t j = 0; j < 2 * count_; ++j) mix_[j] = mix_[j] * mix_keep + window_[j];
+  const double explained = work(mix) * factor_;
   if (calm && interval.use < 0.8 && saturated_intervals == 0 && search == 0) {
     learn_base(work(admitted), interval);
   }
   learn_relative();
-  const double model_now = work(window_);
+  const double model_now = work(mix);
   if (model_now > 1e-9 && explained > 1e-9) {
     // The new relative costs must explain this window as the old ones did.
     factor_ = clamp_factor(explained / model_now);
@@ -159,10 +276,11 @@ bool CostModel::apply_lower_bound(const Interval& interval) {
   // The longer the window, the less is chance, and what waited when it began.
   const double margin =
       1 + (set_.lower_bound_factor - 1) * std::min(1.0, kShortWindow_s / window_s_);
-  if (done <= margin * factor_ * model || done <= 0.5 * interval.capacity_s()) {
-    return false;
-  }
-  set_factor(done / model, interval.capacity_cores);
+  const auto explained = [&] { return done <= margin * factor_ * work(window_); };
+  if (explained() || done <= 0.5 * interval.capacity_s()) return false;
+  if (mostly_refused()) return false;  // whose fault it is cannot be told
+  if (explain_by_newcomers(done) && explained()) return true;
+  set_factor(done / work(window_), interval.capacity_cores);
   return true;
 }
 
@@ -243,9 +361,16 @@ void CostModel::learn_relative() {
     weight_[a] = row[a] < 1e-12 ? 0.0 : 1 / ((1 + kRidge) * row[a]);
   }
   const int sweeps = dims > kManyCosts ? 1 : kSweeps;
+  // A window tells little where its requests are few: no cost doubles or halves by one alone.
+  const bool steadily = steady();
+  if (steadily) before_ = cost_;
   for (int sweep = 0; sweep < sweeps; ++sweep) {
     for (std::size_t j = 0; j < dims; ++j) {
-      const double found = std::clamp(cost_[j] + gradient_[j] * weight_[j], 0.0, kCostMost_s);
+      double found = std::clamp(cost_[j] + gradient_[j] * weight_[j], 0.0, kCostMost_s);
+      if (steadily && before_[j] > 0) {
+        found = std::clamp(found, 0.5 * before_[j], 2 * before_[j]);
+        if (found < kCostLeast_s) found = 0;
+      }
       const double change = found - cost_[j];
       if (change == 0) continue;
       cost_[j] = found;
@@ -278,6 +403,10 @@ bool CostModel::restore_costs(std::size_t i, double per_request, double per_kb) 
   if (i >= count_ || !sound(per_request) || !sound(per_kb)) return false;
   cost_[i] = per_request;
   cost_[count_ + i] = per_kb;
+  seen_count_ += seen_[i] == 0 ? 1 : 0;
+  seen_[i] = 1;
+  known_count_ += newcomer(i) ? 1 : 0;
+  told_[i] = kWarmWindows;
   started_ = restored_ = true;
   return true;
 }

@@ -34,26 +34,34 @@ class CostModel {
   void size_known(std::size_t i, double kb);
 
   [[nodiscard]] double work(std::span<const double> x) const;  ///< before the factor
-  [[nodiscard]] double per_request(std::size_t i) const { return cost_[i]; }
-  [[nodiscard]] double per_kb(std::size_t i) const { return cost_[count_ + i]; }
-  /// CPU-seconds of one request of this size.
-  [[nodiscard]] double cost(std::size_t i, double kb) const {
-    return factor_ * (cost_[i] + cost_[count_ + i] * kb);
+  [[nodiscard]] double per_request(std::size_t i) const { return cost_[i] * assumed(i); }
+  [[nodiscard]] double per_kb(std::size_t i) const { return cost_[count_ + i] * assumed(i); }
+  /// Of one request of this size, before the factor.
+  [[nodiscard]] double unit(std::size_t i, double kb) const {
+    return (cost_[i] + cost_[count_ + i] * kb) * assumed(i);
   }
+  /// CPU-seconds of it.
+  [[nodiscard]] double cost(std::size_t i, double kb) const { return factor_ * unit(i, kb); }
   [[nodiscard]] double factor() const { return factor_; }
+  /// What a refusal costs, in what was assumed of it.
+  [[nodiscard]] double refusal_factor() const { return refusal_factor_; }
   [[nodiscard]] double base_cores() const { return base_cores_; }
   [[nodiscard]] double sigma() const;
   /// Windows that told something; the bucket waits for ten.
   [[nodiscard]] unsigned windows() const { return windows_; }
 
-  // One interval: add(), then either close() or saturated() things.
-  void add(std::span<const double> admitted, const Interval& interval);
+  // One interval: add(), then either close() or saturated() things. `refused`: the part of
+  // `admitted` that stands for calls which the server refused itself.
+  void add(std::span<const double> admitted, std::span<const double> refused,
+           const Interval& interval);
   /// An unsaturated interval ends the window. `calm`: no overload is being regulated.
   void close(std::span<const double> admitted, const Interval& interval, bool calm, unsigned search,
              unsigned saturated_intervals);
   /// Forget the window without learning from it.
   void drop_window();
 
+  /// The endpoint's part of the work of the open window, before the factor.
+  [[nodiscard]] double work_of(std::size_t i) const;
   /// Work of the open window that the model expects and the target has not done yet.
   [[nodiscard]] double backlog_s() const;
   /// The work done cannot exceed the work let in: raises the factor where it does. A3.
@@ -76,9 +84,23 @@ class CostModel {
   bool restore_costs(std::size_t i, double per_request, double per_kb);
 
  private:
+  static constexpr unsigned kWarmWindows = 3;  ///< that have told something
+
   void set_factor(double factor, double capacity_cores);
   void learn_base(double model_work, const Interval& interval);
   void learn_relative();
+  /// What the common factor has found is no evidence of an endpoint that has never been seen.
+  [[nodiscard]] double assumed(std::size_t i) const {
+    if (seen_[i] != 0) return 1;
+    return set_.newcomers && windows_ >= kWarmWindows ? 1 / factor_ : 1;
+  }
+  [[nodiscard]] bool newcomer(std::size_t i) const;
+  bool explain_by_newcomers(double work_s);
+  [[nodiscard]] bool mostly_refused() const;
+  /// With one endpoint the only relative cost is that of a request to a KB, and what grows by half
+  /// in a tick is to be believed.
+  [[nodiscard]] bool steady() const { return set_.steady_relative && seen_count_ > 1; }
+  void learn_refusals(double work_s);
   [[nodiscard]] double& scatter(std::size_t a, std::size_t b) {
     return scatter_[a * 2 * count_ + b];
   }
@@ -89,12 +111,22 @@ class CostModel {
   std::vector<double> cost_;     ///< [0, n): per request, [n, 2n): per KB
   std::vector<double> scatter_;  ///< sum of x x', forgetting
   std::vector<double> moment_;   ///< sum of x times usage over factor
-  std::vector<double> gradient_, weight_;
-  std::vector<double> window_;  ///< sum of x since the window began
+  std::vector<double> gradient_, weight_, before_, mix_;
+  std::vector<double> window_;          ///< sum of x since the window began
+  std::vector<double> window_refused_;  ///< the part of it that stands for refusals
+  bool any_refused_ = false;
+  std::vector<unsigned char> seen_;
+  std::size_t seen_count_ = 0, known_count_ = 0;
+  std::vector<unsigned> told_;  ///< windows that told of the endpoint
+  std::vector<double> usual_;   ///< work of a request of an endpoint that is known
   double window_work_s_ = 0;
   double window_s_ = 0;
 
   double factor_ = 1;
+  double refusal_factor_ = 1;
+  struct Mix {
+    double aa = 0, ar = 0, rr = 0, ay = 0, ry = 0;
+  } refusal_mix_;  ///< moments of admitted and refused work and of the work done
   double sum_work_ = 0, sum_model_ = 0;  ///< factor = their ratio
   double sigma2_ = 0.01;                 ///< variance of the innovation of one interval
   unsigned windows_ = 0;

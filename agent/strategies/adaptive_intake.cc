@@ -70,8 +70,10 @@ void Intake::add(const StrategyInput& in, const Arrivals& arrivals, const CostMo
     admitted_[count_ + i] += kb;
     if (endpoint.refused_by_server) {
       const double cost_s = cost.cost(i, arrivals.kb(i));
-      const double share = cost_s > 0 ? std::min(set_->refused_share, set_->refused_most_s / cost_s)
-                                      : set_->refused_share;
+      const double assumed = cost_s > 0
+                                 ? std::min(set_->refused_share, set_->refused_most_s / cost_s)
+                                 : set_->refused_share;
+      const double share = assumed * cost.refusal_factor();
       const double refused = share * number(a.refused);
       const double refused_kb =
           share * std::max(0.0, kilobytes(a.offered_bytes) - kilobytes(a.admitted_bytes));

@@ -58,19 +58,23 @@ struct Settings {
   bool calm_bucket = true;      ///< depth by requests while there is no overload
   bool class_depths = true;     ///< a class has room above what a lower one may owe
   double refused_share = 0.12;  ///< of a call's cost, where the server itself refuses it; 0 = free
-  double refused_most_s = 0.001;  ///< that is at most so much: it does not grow with the work
-  bool live_budget = true;        ///< A4
-  bool deaths = true;             ///< A5
-  bool waiting = true;            ///< A6
-  bool informative_only = true;   ///< a window without information does not arm the bucket
-  bool careful_memory = true;     ///< evidence, probing, and less lost to a leak
+  double refused_most_s = 0.0003;  ///< that is at most so much: it does not grow with the work
+  bool live_budget = true;         ///< A4
+  bool deaths = true;              ///< A5
+  bool waiting = true;             ///< A6
+  bool newcomers = true;           ///< what is new has what cannot be explained
+  bool steady_relative = true;     ///< relative costs change by a factor of two at most
+  bool lower_first = true;         ///< who is searched for a cost that has risen
+  bool informative_only = true;    ///< a window without information does not arm the bucket
+  bool careful_memory = true;      ///< evidence, probing, and less lost to a leak
 
   void to_spec() {
     min_throttled_periods = 2;
     lower_bound_factor = refused_share = 0;
     hold_verdict = log_innovation = low_rate_smoothing = use_connections = false;
     loss_needs_backlog = bucket_alone = calm_bucket = class_depths = live_budget = false;
-    deaths = waiting = informative_only = careful_memory = false;
+    deaths = waiting = newcomers = steady_relative = lower_first = informative_only =
+        careful_memory = false;
   }
 };
 
