@@ -130,10 +130,12 @@ def saved(cluster, address, start=None):
     expect(result["refused"] + result["timed_out"] > result["served"], f"hardly anything refused: {result}")
     # Not `no_route`: connection tracking keeps a pod that has gone for a port used again.
     expect(result["other"] == result["http_error"] == 0, f"errors beside refusals: {result}")
-    # A SYN that meets the TIME_WAIT of a connection before, from the same port, is answered by an ACK; the
-    # client resets that one and tries again, which counts once more where the agent has forgotten it.
+    # A refused SYN that meets the TIME_WAIT of a connection before, from the same port, is answered by an ACK
+    # (tcp_v4_rcv: no listener, so no new connection); the client sends it again a second later, and hears
+    # nothing where that is silence by now. Of the 14,000 ports of the client's parity up to a fifth are in
+    # TIME_WAIT here.
     resets = after["reset"] - before["reset"]
-    expect(result["refused"] <= resets <= 1.1 * result["refused"] + 5,
+    expect(result["refused"] <= resets <= 1.25 * result["refused"] + 20,
            f"the kernel counts {resets:.0f} resets, the client {result['refused']}")
     same = cluster.pod("app=pushgateway", NAMESPACE)
     expect(same["metadata"]["uid"] == pod["metadata"]["uid"] and restarts(same) == restarts(pod),
@@ -460,8 +462,12 @@ def no_api(cluster):
     cluster.kubectl("-n", "headgate", "delete", "pod", cluster.agent()["metadata"]["name"])
     until(60, "the pod is found by its UID",
           lambda: cluster.metrics().sum("headgate_lease_valid", target="pushgateway") == 1)
-    said = cluster.headgate("status")
-    expect("403" in said and "probed" in said, f"status does not say what is missing:\n{said}")
+
+    def says_why():
+        said = cluster.headgate("status")
+        expect("403" in said and "probed" in said, f"it says\n{said}")
+        return True
+    until(10, "status says what is missing and why", says_why)
     saved(cluster, PROTECTED)
 
     install(cluster, "apiAccess=false", "criSocket=/run/containerd/containerd.sock")
