@@ -119,8 +119,8 @@ struct RouteConfig {
 
 /// How a request of HTTP/1.1 is answered.
 struct HttpConfig {
-  Duration retry_after_min = std::chrono::seconds(1);  ///< whole seconds, as the header holds
-  Duration retry_after_max = std::chrono::seconds(5);
+  Duration retry_after_min = std::chrono::seconds(2);  ///< whole seconds, as the header holds
+  Duration retry_after_max = std::chrono::seconds(3);
   /// The server closes connections that are idle for so long. It does not see what is refused: one
   /// request of a connection is let through in half of this time.
   Duration idle_timeout = std::chrono::seconds(60);

@@ -44,7 +44,6 @@ enum headgate_http2_state {
 #define HEADGATE_HTTP2_TRAILERS	  0x04U /* it belongs to no new request */
 #define HEADGATE_HTTP2_NO_BODY	  0x08U /* its HEADERS ended the stream */
 #define HEADGATE_HTTP2_JUDGE	  0x10U /* this DATA frame is the first of its request */
-#define HEADGATE_HTTP2_LARGE	  0x20U /* this frame is larger than every peer may send */
 #define HEADGATE_HTTP2_SPILLED	  0x40U /* a request has been put aside by headgate_http2_put() */
 #define HEADGATE_HTTP2_RECOGNIZED 0x80U /* a request has been seen */
 
@@ -198,9 +197,7 @@ HEADGATE_OCTETS_INLINE __u32 headgate_http2_frame_begins(struct headgate_http2 *
 		return 0;
 	}
 	h->marks |= HEADGATE_HTTP2_STARTED;
-	h->marks &= (__u8) ~(HEADGATE_HTTP2_LARGE | HEADGATE_HTTP2_JUDGE);
-	if (length > HEADGATE_HTTP2_FRAME_BYTES)
-		h->marks |= HEADGATE_HTTP2_LARGE;
+	h->marks &= (__u8)~HEADGATE_HTTP2_JUDGE;
 	h->frame_left = length;
 	h->stream = stream;
 	h->type = type;
@@ -359,7 +356,7 @@ HEADGATE_OCTETS_INLINE int headgate_http2_may_poison(const struct headgate_http2
 {
 	const __u32 length = (__u32)h->head, left = headgate_http2_payload_left(h);
 
-	if (h->head >> 33 || (h->marks & HEADGATE_HTTP2_LARGE) || h->at < 4)
+	if (h->head >> 33 || h->at < 4)
 		return 0;
 	return h->flags & HEADGATE_HTTP2_END_STREAM ? length == left : length >= left;
 }

@@ -43,9 +43,6 @@ all have to connect. `{{defer: 8s}}` and `auto` admit every fourth try (strategy
 3 s after its first; with this strategy nothing is known of a budget, so `auto` resets newcomers at once. `503`, `429`
 and `grpc-exhausted` refuse every request on connections that live on.
 
-A call whose message comes in a DATA frame of more than 16 KiB is let through by `grpc-exhausted`. Servers of grpc-go allow no such
-frames; those of the C core (C++, Python) do by default, and clients of the C core make use of it.
-
 ## Forms that are not Headgate's
 
 By a gRPC server of its own, for comparison:

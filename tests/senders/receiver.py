@@ -89,10 +89,6 @@ class Grpc:
         self.server = None
         self.start([])
 
-    # c-core would announce larger frames than the 16 KiB of other servers, grpc-go among them, and
-    # Headgate lets calls in frames beyond that through.
-    OPTIONS = [("grpc.http2.bdp_probe", 0)]
-
     def start(self, options):
         from concurrent.futures import ThreadPoolExecutor
 
@@ -100,7 +96,7 @@ class Grpc:
         if self.server:
             # GOAWAY to all, and their connections closed.
             self.server.stop(None).wait()
-        self.server = grpc.server(ThreadPoolExecutor(max_workers=4), options=self.OPTIONS + options)
+        self.server = grpc.server(ThreadPoolExecutor(max_workers=4), options=options)
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(EXPORT, {
             "Export": grpc.unary_unary_rpc_method_handler(
                 self.export, request_deserializer=None,
