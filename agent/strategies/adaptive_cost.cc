@@ -18,9 +18,12 @@ constexpr double kTelling = 0.15;
 constexpr double kProvisionalWeight = 0.1;
 /// An endpoint has told what it costs by so much of the work of so many (kWarmWindows) windows.
 constexpr double kNoticed = 0.1;
-constexpr double kNewcomerChange = 4;    ///< cheaper at most, in one window
-constexpr double kNewcomerRequests = 4;  ///< of fewer, one that is not done yet is most of them
-constexpr double kNewcomerDearest = 4;   ///< times the dearest known one
+/// Cheaper at most in one window, if it has many of them: else half of it, and of a single one,
+/// which may not be done yet, nothing.
+constexpr double kNewcomerChange = 4;
+constexpr double kNewcomerMany = 4;
+constexpr double kNewcomerFew = 2;
+constexpr double kNewcomerDearest = 2;  ///< times the dearest known one
 constexpr double kRefusalFactorMin = 0.02;
 constexpr double kRefusalFactorMax = 3;
 constexpr double kRefusalMemory_s = 10;
@@ -119,10 +122,10 @@ bool CostModel::explain_by_newcomers(double work_s) {
   double scale = (work_s / factor_ - known) / fresh;
   if (scale > 1) {
     scale = std::max(1.0, std::min(scale, kNewcomerDearest * dearest * requests / fresh));
-  } else if (fresh < kNoticed * (known + fresh) || requests < kNewcomerRequests) {
+  } else if (fresh < kNoticed * (known + fresh) || requests < kNewcomerFew) {
     return false;
   }
-  scale = std::max(scale, 1 / kNewcomerChange);
+  scale = std::max(scale, (requests < kNewcomerMany ? 2 : 1) / kNewcomerChange);
   for (std::size_t i = 0; i < count_; ++i) {
     if (!newcomer(i)) continue;
     cost_[i] = std::min(kCostMost_s, cost_[i] * scale);

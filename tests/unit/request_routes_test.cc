@@ -68,7 +68,7 @@ TEST(RequestPort, SaysWhatMayBeRefusedAndHow) {
   EXPECT_EQ(port.rest, 10U);
   EXPECT_EQ(port.flags, HEADGATE_REQUESTS_HTTP1 | HEADGATE_REQUESTS_REFUSE);
   EXPECT_EQ(port.retry_after_min_s, 2U);
-  EXPECT_EQ(port.retry_after_max_s, 5U);
+  EXPECT_EQ(port.retry_after_max_s, 3U);
   EXPECT_EQ(port.let_through_ns, 5'000'000'000U) << "half of the idle time-out";
   EXPECT_EQ(port.generation, 3U);
   EXPECT_EQ(make_request_port(endpoint, 10, false, 3).flags, HEADGATE_REQUESTS_HTTP1);
