@@ -447,8 +447,9 @@ void Adaptive::set_budget() {
   const double drain = search_ == 0 ? std::max(0.0, backlog_s_ - usual) *
                                           std::min(1.0, interval_.length_s / set_.drain_s)
                                     : 0.0;
-  // What refusing takes is not there for those who are let in.
-  const double refusing_s = cost_.factor() * cost_.work(intake_.refused());
+  // What refusing takes is not there for those who are let in. It was no more than has been done.
+  const double done_s = std::max(0.0, interval_.work_s - cost_.base_cores() * interval_.length_s);
+  const double refusing_s = std::min(done_s, cost_.factor() * cost_.work(intake_.refused()));
   budget_s_ = std::max(
       0.0, (target_ * saturation_.capacity_cores() - cost_.base_cores()) * interval_.length_s -
                drain - refusing_s);

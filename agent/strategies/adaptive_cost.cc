@@ -127,7 +127,7 @@ bool CostModel::explain_by_newcomers(double work_s) {
   }
   scale = std::max(scale, (requests < kNewcomerMany ? 2 : 1) / kNewcomerChange);
   for (std::size_t i = 0; i < count_; ++i) {
-    if (!newcomer(i)) continue;
+    if (!newcomer(i) || !(window_[i] > 0)) continue;  // who was not there has explained nothing
     cost_[i] = std::min(kCostMost_s, cost_[i] * scale);
     cost_[count_ + i] = std::min(kCostMost_s, cost_[count_ + i] * scale);
   }
@@ -203,6 +203,11 @@ void CostModel::close(std::span<const double> admitted, const Interval& interval
       // It says nothing of what is let in: taken for evidence of that it halved the costs, let in
       // four times too much, and so on.
       learn_refusals(work_s);
+      // They cannot have cost more than all that was done.
+      const double most = work_s / (factor_ * work(window_refused_));
+      if (most < 1) {
+        refusal_factor_ = std::max(kRefusalFactorMin, refusal_factor_ * std::max(0.5, most));
+      }
       drop_window();
       return;
     }
