@@ -119,7 +119,7 @@ TEST_F(GrpcUnderLoad, TheCriticalMethodIsServedWhileTheSheddableOneIsExhausted) 
   EXPECT_EQ(calm["OK"] + calm["ResourceExhausted"], 80) << "another status";
   if (!lab::machine_is_busy() && late_ms < lab::kLate_ms) {
     EXPECT_EQ(calm["OK"], 80);
-    EXPECT_GE(logs["OK"], 118);
+    EXPECT_GE(logs["OK"], 114);  // as requests_test: no more than a twentieth
   }
   // Where others take the CPU away, what is left does for a part of them. The order holds always.
   EXPECT_GE(calm["OK"], 72);
