@@ -98,8 +98,9 @@ timed() {
   shift
   say "$name"
   "$@" || status=$?
-  printf '== %s: %s, %d s\n' "$name" "$([[ $status == 0 ]] && echo ok || echo "FAILED ($status)")" \
-    $((SECONDS - start))
+  # shellcheck disable=SC2034 # .ci/run reads it, too
+  took_s=$((SECONDS - start))
+  printf '== %s: %s, %d s\n' "$name" "$([[ $status == 0 ]] && echo ok || echo "FAILED ($status)")" "$took_s"
   return "$status"
 }
 

@@ -210,8 +210,8 @@ constexpr std::array kHttpFields{
           .maximum = 3600},
     Field{.key = "retry_after_max",
           .shape = Shape::kDuration,
-          .doc = "Retry-After is drawn up to here. The Python SDK gives up after 10s: from 5s on "
-                 "some of its batches run out of tries.",
+          .doc = "Retry-After is drawn up to here. The Python SDK gives a batch up after 10s: "
+                 "the longer it waits, the fewer tries it has.",
           .fallback = "3s",
           .minimum = 1,
           .maximum = 3600},

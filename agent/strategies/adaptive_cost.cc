@@ -56,10 +56,8 @@ void CostModel::resize(std::size_t endpoints) {
   mix_.assign(dims, 0.0);
   window_.assign(dims, 0.0);
   window_refused_.assign(dims, 0.0);
-  seen_.assign(endpoints, 0);
+  acquaintances_.assign(endpoints, {});
   seen_count_ = known_count_ = 0;
-  told_.assign(endpoints, 0);
-  usual_.assign(endpoints, 0.0);
   drop_window();
   started_ = restored_ = false;
 }
@@ -104,8 +102,6 @@ double CostModel::work_of(std::size_t i) const {
   return cost_[i] * window_[i] + cost_[count_ + i] * window_[count_ + i];
 }
 
-bool CostModel::newcomer(std::size_t i) const { return told_[i] < kWarmWindows; }
-
 /// Work that nobody expected, in a window with an endpoint that has hardly been seen before, is
 /// more likely of that one than of all: else the first second of a flood on a new route makes every
 /// other one dear, and the critical one is refused for it. Within reason: of what would make it
@@ -116,7 +112,7 @@ bool CostModel::explain_by_newcomers(double work_s) {
   for (std::size_t i = 0; i < count_; ++i) {
     (newcomer(i) ? fresh : known) += work_of(i);
     if (newcomer(i)) requests += window_[i];
-    dearest = std::max(dearest, usual_[i]);
+    dearest = std::max(dearest, acquaintances_[i].usual);
   }
   if (!(dearest > 0) || !(fresh > 0)) return false;
   double scale = (work_s / factor_ - known) / fresh;
@@ -171,14 +167,14 @@ void CostModel::add(std::span<const double> admitted, std::span<const double> re
   least_use_cores_ = std::min(least_use_cores_ * (1 + interval.length_s / 60),
                               interval.use * interval.capacity_cores);
   for (std::size_t i = 0; i < count_; ++i) {
-    if (seen_[i] != 0 || !(admitted[i] > 0)) continue;
+    if (acquaintances_[i].seen || !(admitted[i] > 0)) continue;
     cost_[i] = std::min(kCostMost_s, per_request(i));
     cost_[count_ + i] = std::min(kCostMost_s, per_kb(i));
-    seen_[i] = 1;
+    acquaintances_[i].seen = true;
     ++seen_count_;
   }
-  for (std::size_t j = 0; j < 2 * count_; ++j) window_[j] += admitted[j];
   for (std::size_t j = 0; j < 2 * count_; ++j) {
+    window_[j] += admitted[j];
     window_refused_[j] += refused[j];
     any_refused_ |= refused[j] > 0;
   }
@@ -198,7 +194,8 @@ void CostModel::close(std::span<const double> admitted, const Interval& interval
                       unsigned search, unsigned saturated_intervals) {
   const double capacity_s = interval.capacity_cores * window_s_;
   const double work_s = std::max(0.0, window_work_s_ - base_cores_ * window_s_);
-  if (factor_ * work(window_) > kInformative * capacity_s) {
+  double model = work(window_);
+  if (factor_ * model > kInformative * capacity_s) {
     if (mostly_refused()) {
       // It says nothing of what is let in: taken for evidence of that it halved the costs, let in
       // four times too much, and so on.
@@ -211,16 +208,18 @@ void CostModel::close(std::span<const double> admitted, const Interval& interval
       drop_window();
       return;
     }
-    explain_by_newcomers(work_s);
+    if (explain_by_newcomers(work_s)) model = work(window_);
   }
-  const double model = work(window_);
   const bool informative = factor_ * model > kInformative * capacity_s;
   const double before = factor_;
   if (informative) {
     learn_refusals(work_s);
     for (std::size_t i = 0; i < count_; ++i) {
-      if (newcomer(i) && work_of(i) >= kNoticed * model) known_count_ += ++told_[i] == kWarmWindows;
-      if (!newcomer(i) && window_[i] > 0) usual_[i] = work_of(i) / window_[i];
+      Acquaintance& known = acquaintances_[i];
+      if (newcomer(i) && work_of(i) >= kNoticed * model) {
+        known_count_ += ++known.windows == kWarmWindows;
+      }
+      if (!newcomer(i) && window_[i] > 0) known.usual = work_of(i) / window_[i];
     }
     // Linear, it cannot fall below -1, so once sigma is above 0.33 no fall of the cost is a
     // surprise any more; the logarithm treats half and double alike.
@@ -411,10 +410,10 @@ bool CostModel::restore_costs(std::size_t i, double per_request, double per_kb) 
   if (i >= count_ || !sound(per_request) || !sound(per_kb)) return false;
   cost_[i] = per_request;
   cost_[count_ + i] = per_kb;
-  seen_count_ += seen_[i] == 0 ? 1 : 0;
-  seen_[i] = 1;
+  Acquaintance& known = acquaintances_[i];
+  seen_count_ += known.seen ? 0 : 1;
   known_count_ += newcomer(i) ? 1 : 0;
-  told_[i] = kWarmWindows;
+  known = {.seen = true, .windows = kWarmWindows, .usual = known.usual};
   started_ = restored_ = true;
   return true;
 }

@@ -91,10 +91,12 @@ class CostModel {
   void learn_relative();
   /// What the common factor has found is no evidence of an endpoint that has never been seen.
   [[nodiscard]] double assumed(std::size_t i) const {
-    if (seen_[i] != 0) return 1;
+    if (acquaintances_[i].seen) return 1;
     return set_.newcomers && windows_ >= kWarmWindows ? 1 / factor_ : 1;
   }
-  [[nodiscard]] bool newcomer(std::size_t i) const;
+  [[nodiscard]] bool newcomer(std::size_t i) const {
+    return acquaintances_[i].windows < kWarmWindows;
+  }
   bool explain_by_newcomers(double work_s);
   [[nodiscard]] bool mostly_refused() const;
   /// With one endpoint the only relative cost is that of a request to a KB, and what grows by half
@@ -115,10 +117,14 @@ class CostModel {
   std::vector<double> window_;          ///< sum of x since the window began
   std::vector<double> window_refused_;  ///< the part of it that stands for refusals
   bool any_refused_ = false;
-  std::vector<unsigned char> seen_;
+  /// What is known of an endpoint.
+  struct Acquaintance {
+    bool seen = false;
+    unsigned windows = 0;  ///< that told of it
+    double usual = 0;      ///< work of a request, once it is no newcomer
+  };
+  std::vector<Acquaintance> acquaintances_;
   std::size_t seen_count_ = 0, known_count_ = 0;
-  std::vector<unsigned> told_;  ///< windows that told of the endpoint
-  std::vector<double> usual_;   ///< work of a request of an endpoint that is known
   double window_work_s_ = 0;
   double window_s_ = 0;
 

@@ -215,6 +215,15 @@ std::vector<Route> cheap_and_dear() {
            .per_s = 30}};
 }
 
+/// Calls of gRPC: of 2 KB, and the server refuses them itself.
+Route calls(Criticality criticality, double per_request_s, double per_s, double refused_s) {
+  return {.criticality = criticality,
+          .per_request_s = per_request_s,
+          .kb = 2,
+          .per_s = per_s,
+          .refused_s = refused_s};
+}
+
 TEST(AdaptiveRoutes, LearnsTheCostOfEachRoute) {
   Server server(cheap_and_dear());
   for (int i = 0; i < 30; ++i) {
@@ -297,16 +306,8 @@ TEST(AdaptiveRoutes, CallsThatTheServerRefusesItselfAreNotFree) {
 TEST(AdaptiveRoutes, AFloodOnANewRouteMakesTheCriticalOneNoDearer) {
   double offered = 0, admitted = 0, dearest = 0, done_s = 0;
   for (unsigned seed = 1; seed <= 20; ++seed) {
-    Server server({{.criticality = Criticality::kCriticalPlus,
-                    .per_request_s = 0.0125,
-                    .kb = 2,
-                    .per_s = 13,
-                    .refused_s = 0.0002},
-                   {.criticality = Criticality::kSheddable,
-                    .per_request_s = 0.0125,
-                    .kb = 2,
-                    .per_s = 0,
-                    .refused_s = 0.0002}},
+    Server server({calls(Criticality::kCriticalPlus, 0.0125, 13, 0.0002),
+                   calls(Criticality::kSheddable, 0.0125, 0, 0.0002)},
                   seed);
     server.run(6);
     server.routes()[1].per_s = 120;  // three times the capacity, for itself
@@ -319,7 +320,7 @@ TEST(AdaptiveRoutes, AFloodOnANewRouteMakesTheCriticalOneNoDearer) {
     }
   }
   EXPECT_GE(admitted / offered, 0.98);  // before: 0.84, 79 times as dear as it is, and 0.69
-  EXPECT_LE(dearest, 5);
+  EXPECT_LE(dearest, 3);
   EXPECT_GE(done_s, 0.75 * 0.5 * 10 * 20) << "what is left goes to the sheddable one";
 }
 
@@ -342,16 +343,8 @@ TEST(AdaptiveRoutes, ManyCheapRequestsOnANewRouteRefuseNobody) {
 /// It is the critical route that has become six times as dear, while a lower class comes in, too.
 TEST(AdaptiveRoutes, TheCriticalRouteIsNotSparedForEver) {
   for (unsigned seed = 1; seed <= 10; ++seed) {
-    Server server({{.criticality = Criticality::kCritical,
-                    .per_request_s = 0.005,
-                    .kb = 2,
-                    .per_s = 50,
-                    .refused_s = 0.0002},
-                   {.criticality = Criticality::kSheddable,
-                    .per_request_s = 0.005,
-                    .kb = 2,
-                    .per_s = 25,
-                    .refused_s = 0.0002}},
+    Server server({calls(Criticality::kCritical, 0.005, 50, 0.0002),
+                   calls(Criticality::kSheddable, 0.005, 25, 0.0002)},
                   seed);
     server.run(10);
     server.routes()[0].per_request_s *= 6;  // three times the capacity
@@ -406,15 +399,8 @@ TEST(AdaptiveRoutes, WhoHasNotComeYetIsMadeNoDearer) {
 TEST(AdaptiveRoutes, RefusalsDoNotTakeTheBudgetThatTheyDoNotCost) {
   for (const double per_request_s : {0.0001, 0.00005}) {
     for (unsigned seed = 1; seed <= 5; ++seed) {
-      Server server({{.criticality = Criticality::kCriticalPlus,
-                      .per_request_s = 0.0005,
-                      .kb = 2,
-                      .per_s = 40,
-                      .refused_s = 0.00001},
-                     {.criticality = Criticality::kSheddable,
-                      .per_request_s = per_request_s,
-                      .kb = 2,
-                      .refused_s = 0.00001}},
+      Server server({calls(Criticality::kCriticalPlus, 0.0005, 40, 0.00001),
+                     calls(Criticality::kSheddable, per_request_s, 0, 0.00001)},
                     seed);
       server.run(10);
       server.routes()[1].per_s = 6000;
